@@ -13,6 +13,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
+from meshwright.graph.running_statistics import following
 
 Function = Callable[[Any, Tensor], Any]
 
@@ -78,6 +79,11 @@ def averaged_over_all(own: Any, y: Tensor) -> Any:
     return own.mean(y)
 
 
+def unused(own: Any, y: Tensor) -> Any:
+    own.norm(2 * y).relu()
+    return y
+
+
 def counted(own: Any, y: Tensor) -> Any:
     own.steps += 1
     return y * own.steps
@@ -118,8 +124,12 @@ def remembered(own: Any, y: Tensor) -> Any:
         (followed, r"buffer 'instance\.running_mean' at .*leave track_running_stats out"),
         (averaged_over_all, r"buffer 'mean\.num_batches_tracked' at .*give the .* a momentum"),
         (
-            lambda own, y: own.norm(y),
-            r"normalises more than once at .*test_state\.py:\d+ by 'norm'",
+            unused,
+            r"more than once by 'norm', and what the call at .*test_state\.py:\d+ makes is not",
+        ),
+        (
+            lambda own, y: y + own.norm.running_mean,
+            r"reads 'norm\.running_mean' at .*test_state\.py:\d+, which a batch normalisation",
         ),
         (counted, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
         (scheduled, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
@@ -166,6 +176,18 @@ def test_what_no_later_step_reads_is_let_through(function: Function) -> None:
     kept = vars(example.model)
     assert (kept["steps"], kept["cache"], kept["history"]) == (0, None, [])
     assert "shown" not in kept
+
+
+def without_gradients(own: Any, y: Tensor) -> Any:
+    with torch.no_grad():
+        other = own.norm(2 * y)
+    return y + other
+
+
+@pytest.mark.parametrize("function", [lambda own, y: own.norm(y), without_gradients])
+def test_a_batch_normalisation_can_be_called_several_times(function: Function) -> None:
+    calls = following(capture(example_of(function)))["norm.running_mean"]
+    assert [own.name for own in calls] == ["norm.batch_norm", "norm.batch_norm_2"]
 
 
 class Leaf(nn.Module):

@@ -96,6 +96,38 @@ def test_no_circle_is_made() -> None:
     assert Matcher(chained, RuleSet((rule,))).matches == ()
 
 
+def normed(first: str, second: str) -> Matcher:
+    """Two products of one weight beside two calls that follow the same statistics."""
+    graph = parse_graph(f"""graph normed
+    input x: float32[n=8, k=8]
+    input z: float32[n=8, k=8]
+    parameter w: float32[o=8, k=8]
+    buffer m: float32[c=8]
+    buffer v: float32[c=8]
+    operator p: p: float32[n=8, o=8] = linear(x, w)
+    operator q: q: float32[n=8, c=8] = batch_norm({first}, -, -, m, v) {{training=true}}
+    operator r: r: float32[n=8, c=8] = batch_norm({second}, -, -, m, v) {{training=true}}
+    operator t: t: float32[n=8, o=8] = linear(r, w)
+    output p
+    output q
+    output t""")
+    rule = (
+        "share: (linear(x, w), linear(y, w)) => (split[0, n](linear(concat[0](x, y), w)), "
+        "split[0, n](linear(concat[0](x, y), w)).1) if n = x.0"
+    )
+    return Matcher(graph, RuleSet(parse_rules(rule)))
+
+
+def test_running_statistics_are_followed_in_the_order_of_the_graph() -> None:
+    """No tensor tells that q runs before r."""
+    apart = normed("z", "x")
+    assert len(apart.matches) == 2
+    for match in apart.matches:
+        operators = apart.rewrite(match).graph.operators
+        assert [own.name for own in operators if own.kind == "batch_norm"] == ["q", "r"]
+    assert normed("p", "x").matches == ()
+
+
 def test_dims_count_from_the_end_too() -> None:
     rule = "turn: transpose[-1, 0](add(x, y)) => add(transpose[1, -2](x), transpose[0, 1](y))"
     assert len(found(TOWER, rule)) == 2

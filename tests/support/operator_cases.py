@@ -409,6 +409,10 @@ NORMALISATIONS = (
         training=True, momentum=0.1, eps=1e-5, cudnn_enabled=False,
     ),
     case(
+        "batch_norm", real(5, 4, 6), None, None, chance(4), chance(4),
+        training=False, momentum=0.1, eps=1e-5, cudnn_enabled=False,
+    ),
+    case(
         "batch_norm", real(5, 4, 6), real(4), real(4), chance(4), chance(4),
         training=False, momentum=0.1, eps=1e-5, cudnn_enabled=False,
     ),

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.dims import Names, input_dims, numbered, output_dims, parameter_dims
+from meshwright.capture.followed import refuse_unfollowed
 from meshwright.capture.judged import judged, needed_for
 from meshwright.capture.reading import ValueRead
 from meshwright.capture.translate import Applied, State, Translation
@@ -46,6 +47,7 @@ def graph_of(
     needed = needed_for(outputs, found.operators)
     checked = judged(found, tuple(zip(seen, reads, strict=True)))
     kept = {own.name for own in (*needed, *checked.operators)}
+    refuse_unfollowed(found, kept)
     applied = [own for own in found.operators if own.name in kept]
     read = {name for operator in applied for name in operator.described.inputs}
     dims = _dims(found, applied)

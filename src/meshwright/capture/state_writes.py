@@ -43,7 +43,6 @@ PARAMETRIZED = ".parametrizations."
 FOLLOWED = (
     "leave spectral_norm out, and divide the weight by its norm in the loop after each update"
 )
-ONCE = "call it once, on all that it normalises, or give each call a normalisation of its own"
 COUNTED = "give the normalisation a momentum, which is the same in every step"
 REMEDY = "give it to the model as an input, and write it in the loop, outside of the model"
 
@@ -55,13 +54,6 @@ def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
         spec = entering.get(written.name)
         if spec is not None and spec.kind in WORDS and not _passes(spec, program, node):
             name = (spec.target or written.name).removeprefix(f"{root}." if root else "")
-            if _is_counter(spec, program) and _only_counts(node):
-                raise InputError(
-                    f"the model normalises more than once{place(node)} by "
-                    f"{name.removesuffix(COUNTER).rstrip('.')!r}, and a plan follows the running "
-                    "statistics of one call",
-                    ONCE,
-                )
             raise InputError(
                 f"the model writes into its {WORDS[spec.kind]} {name!r}{place(node)}; "
                 f"no later step of a plan would see it",
@@ -91,7 +83,7 @@ def _remedy(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> str:
 def _passes(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> bool:
     """Whether a tensor is a counter that nobody reads, or made by forward."""
     made = (spec.target or "").rpartition(".")[2].startswith(MADE_OF_NUMBERS)
-    return made or (_is_counter(spec, program) and not write.users)
+    return made or (_is_counter(spec, program) and _only_counts(write))
 
 
 def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:
@@ -103,7 +95,25 @@ def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:
 
 def _only_counts(write: fx.Node) -> bool:
     """Whether nobody reads a counter but who counts on, as each further call of its module does."""
-    return all(written_by(user) is write and _only_counts(user) for user in write.users)
+    return all(
+        (written_by(user) is write and _only_counts(user))
+        or any(given is write and _only_counts(inner) for inner, given in _entering(user))
+        for user in write.users
+    )
+
+
+def _entering(node: fx.Node) -> Iterator[tuple[fx.Node, object]]:
+    """What a region that a node calls is given, each as it is inside, and outside."""
+    for place_, argument in enumerate(node.args):
+        if isinstance(argument, fx.Node) and (region := _region(argument)) is not None:
+            inside = (own for own in region.graph.nodes if own.op == "placeholder")
+            yield from zip(inside, node.args[place_ + 1 :], strict=False)
+
+
+def _region(node: fx.Node) -> fx.GraphModule | None:
+    owner = node.graph.owning_module
+    region = getattr(owner, str(node.target), None) if node.op == "get_attr" else None
+    return region if isinstance(region, fx.GraphModule) else None
 
 
 def _writes(module: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
@@ -112,22 +122,13 @@ def _writes(module: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
         written = _written(node)
         if written is not None:
             yield node, _root(written)
-        if node.op == "get_attr" and isinstance(
-            region := getattr(module, str(node.target), None), fx.GraphModule
-        ):
-            yield from _writes_of_region(node, region)
-
-
-def _writes_of_region(node: fx.Node, region: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """The writes of a region into what it is given, as writes into that."""
-    for user in node.users:
-        given = user.args[user.args.index(node) + 1 :]
-        inside = [own for own in region.graph.nodes if own.op == "placeholder"]
-        outside = dict(zip(inside, given, strict=False))
-        for writer, written in _writes(region):
-            target = outside.get(written)
-            if isinstance(target, fx.Node):
-                yield writer, _root(target)
+        if (region := _region(node)) is not None:
+            for user in node.users:
+                outside = dict(_entering(user))
+                for writer, inner in _writes(region):
+                    target = outside.get(inner)
+                    if isinstance(target, fx.Node):
+                        yield writer, _root(target)
 
 
 def _written(node: fx.Node) -> fx.Node | None:

@@ -85,7 +85,7 @@ class Translation:
         """The region of automatic mixed precision in which the walk is."""
         self._weights: dict[tuple[str, Spec], str] = {}
         """Parameters that it has cast, which `torch.autocast` casts once."""
-        self._found: dict[fx.Node, tuple[str | None, ...]] = {}
+        self.found: dict[fx.Node, tuple[str | None, ...]] = {}
         """The names of a node's results; None for one that is no tensor."""
         self._stale: set[fx.Node] = set()
         """Views of something that was written since they were taken."""
@@ -102,8 +102,8 @@ class Translation:
                 self._take(node, self.program.graph_module)
             else:
                 # A write is not done again: what it returned is what it has written, as it is now.
-                self._found[node] = self.names(written)
-        return self._found[node]
+                self.found[node] = self.names(written)
+        return self.found[node]
 
     def _take_state(self, input_names: Sequence[str]) -> None:
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
@@ -114,13 +114,13 @@ class Translation:
             given = next(asked, None) if spec.kind is InputKind.USER_INPUT else spec.target
             constant = self.program.constants.get(spec.target or "")
             if not is_tensor(node):
-                self._found[node] = (None,)
+                self.found[node] = (None,)
             elif spec.kind is InputKind.CONSTANT_TENSOR and is_number(constant):
                 number: Described[str] = Described("scalar_tensor", (), as_number(constant))
-                self._found[node] = self._add(number, [spec_of(node, constant)], "")
+                self.found[node] = self._add(number, [spec_of(node, constant)], "")
             else:
                 own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
-                self._found[node] = (self._state_name(spec, node, own, owners),)
+                self.found[node] = (self._state_name(spec, node, own, owners),)
 
     def _state_name(self, spec: InputSpec, node: fx.Node, own: str, owners: dict[int, str]) -> str:
         """The name of a tensor of the state; that of its first owner, if its weight is tied."""
@@ -154,18 +154,18 @@ class Translation:
             assert isinstance(source, fx.Node)
             assert isinstance(index, int)
             results = self.names(source)
-            self._found[node] = (results[index] if index < len(results) else None,)
+            self.found[node] = (results[index] if index < len(results) else None,)
         elif isinstance(node.target, HigherOrderOperator):
             self._take_region(node, owner)
         elif isinstance(node.target, OpOverload):
             self._take_operator(node, node.target)
         else:
-            self._found[node] = (None,)
+            self.found[node] = (None,)
 
     def _take_operator(self, node: fx.Node, overload: OpOverload) -> None:
         values = list(tensors_in(node.meta.get("val")))
         if not all(isinstance(value, torch.Tensor) for value in values):
-            self._found[node] = (None,) * len(values)
+            self.found[node] = (None,) * len(values)
             return
         specs = [spec_of(node, value) for value in values]
         parts = self._composites.parts(node)
@@ -174,7 +174,7 @@ class Translation:
         else:
             refuse_casts(node, self._autocast)
             owner = self.program.graph_module
-            self._found[node] = tuple(self._inlined(parts, arguments_of(node), owner, None))
+            self.found[node] = tuple(self._inlined(parts, arguments_of(node), owner, None))
         written = written_by(node)
         if written is not None:
             self._write(written, node)
@@ -184,9 +184,9 @@ class Translation:
         if call.kind in ONLY_FIRST_RESULT:
             specs = specs[:1]
         if call.kind in SAME_IF_ALIKE and self._alike(call, specs):
-            self._found[node] = call.inputs[: len(specs)]
+            self.found[node] = call.inputs[: len(specs)]
         else:
-            self._found[node] = self._add(call, specs, layer_of(node, self.root))
+            self.found[node] = self._add(call, specs, layer_of(node, self.root))
 
     def _described(self, node: fx.Node, overload: OpOverload) -> Described[str]:
         """A node's call over the names of tensors, in the one form in which the graph has it."""
@@ -293,18 +293,18 @@ class Translation:
 
     def _put(self, written: fx.Node, value: str, writer: fx.Node, chain: set[fx.Node]) -> None:
         layer = layer_of(writer, self.root)
-        self._found[written] = (value,)
+        self.found[written] = (value,)
         while (source := source_of_view(written)) is not None:
             if not isinstance(written.target, OpOverload):
                 raise unsupported(writer, "a write into one of several views", "write into one")
             if written_by(written) is None:
                 view = described(written.target, written.args, written.kwargs, is_tensor)
                 value = self._written_through(view, self._name(source), value, layer)
-            self._found[source] = (value,)
+            self.found[source] = (value,)
             written = source
             chain.add(source)
         self._stale |= {
-            node for node in self._found if root_of_view(node) is written and node not in chain
+            node for node in self.found if root_of_view(node) is written and node not in chain
         }
 
     def _written_through(
@@ -349,7 +349,7 @@ class Translation:
         ]
         layer = layer_of(node, self.root)
         results = self._inlined(module.graph, region.given, module, region.autocast)
-        self._found[node] = tuple(
+        self.found[node] = tuple(
             self._detached(name, layer) if region.detached else name for name in results
         )
         inside = [own for own in module.graph.nodes if own.op == "placeholder" and is_tensor(own)]
@@ -371,7 +371,7 @@ class Translation:
         for inner in graph.nodes:
             if inner.op == "placeholder":
                 argument = next(arguments)
-                self._found[inner] = (self._name(argument),) if is_tensor(argument) else (None,)
+                self.found[inner] = (self._name(argument),) if is_tensor(argument) else (None,)
             elif inner.op == "output":
                 results = [self._name(result) for result in tensors_in(inner.args[0])]
             else:

@@ -16,7 +16,6 @@ call without targets gives the model's outputs, and runs backward when their gra
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +41,7 @@ from meshwright.run.exec.compiled_segments import inductor
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.output_gather import OutputGather
 from meshwright.run.exec.random_bits import key_of
+from meshwright.run.exec.shared_statistics import counters
 from meshwright.run.exec.two_passes import TwoPasses
 from meshwright.run.health.consistency import Statement, agree, digest
 from meshwright.run.health.watchdog import LIMIT, Watchdog
@@ -61,7 +61,12 @@ from meshwright.run.state.constants import as_described, constants_of
 from meshwright.run.state.dtensors import expose
 from meshwright.run.state.gradient_norms import Norms
 from meshwright.run.state.initial_weights import initialise
-from meshwright.run.state.model_state import full_state, load_state, take_constants
+from meshwright.run.state.model_state import (
+    full_state,
+    load_state,
+    share_buffers,
+    take_constants,
+)
 from meshwright.run.state.state_dicts import entries, named_pieces, take
 from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_other_gradients
 from meshwright.run.world import first_ranks, refuse_other_world
@@ -97,7 +102,7 @@ class Parallelized(nn.Module):
             expose(executor, self._holdings)
         self._norms = Norms(executor, self._holdings)
         self._traced = graph.traced
-        self._counters = _counters(executor)
+        self._counters = counters(executor.script.plan, executor.buffers)
         self._draws = not executor.exact and any(map(draws, graph.operators))
         for name, piece in named_pieces(executor):
             plant(self, name, piece.parameter, Part)
@@ -318,17 +323,6 @@ class Parallelized(nn.Module):
             yield
 
 
-def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
-    """The counters of batch norms, and by how much a step in training advances each."""
-    plan, found = executor.script.plan, Counter[str]()
-    for own in plan.graph.operators:
-        statistic = own.inputs[3] if own.kind == "batch_norm" and len(own.inputs) > 3 else None
-        if statistic is not None and dict(own.attributes).get("training", True):
-            found[statistic.removesuffix("running_mean") + "num_batches_tracked"] += 1
-    times = plan.options.micro_batches
-    return tuple((key, times * n) for key, n in found.items() if key in executor.buffers)
-
-
 def parallelize(
     model: nn.Module,
     plan: Plan,
@@ -393,6 +387,7 @@ def parallelize(
     else:
         state = model.state_dict()
         load_state(executor, state, keys=state)
+    share_buffers(executor, model)
     module = Parallelized(executor, limit, returning, dtensors=dtensors).train(model.training)
     know(module)
     return module

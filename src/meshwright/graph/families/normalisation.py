@@ -34,6 +34,11 @@ _FLOPS_PER_ELEMENT = 8
 """Mean, variance (3), normalise (2), scale, shift."""
 
 
+def _of_channels(call: Call) -> tuple[int | None, ...]:
+    """Where what is there for each channel has its channels: weight, bias, running statistics."""
+    return tuple(None if spec is None else 0 for spec in call.inputs[1:])
+
+
 def statistics_bytes(numbers: int) -> Bytes:
     """Means and inverse deviations are kept in float32."""
     return Spec("float32", (numbers,)).bytes
@@ -94,7 +99,7 @@ class GroupNorm(Family):
             name="channel",
             role="parameter",
             extent=integer(call, "num_groups"),
-            inputs=(1, *(0,) * rest),
+            inputs=(1, *_of_channels(call)),
             outputs=(1,),
         )
         return (along(0, call, (0, *(None,) * rest)), between)
@@ -140,7 +145,7 @@ class InstanceNorm(Family):
             name="channel",
             role="parameter",
             extent=tensor(call, 0).shape[1],
-            inputs=(1, *(0,) * rest),
+            inputs=(1, *_of_channels(call)),
             outputs=(1,),
         )
         samples = along(0, call, (0, *(None,) * rest))
@@ -174,7 +179,7 @@ class BatchNorm(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim."""
-        x, rest = tensor(call, 0).shape, len(call.inputs) - 1
+        x, own = tensor(call, 0).shape, _of_channels(call)
         statistics = 2 * x[1] if call.get("training", True) else 0
         names = ("sample", "channel", *SPATIAL_NAMES.get(len(x) - 2, ()))
         return tuple(
@@ -182,7 +187,7 @@ class BatchNorm(Family):
                 name=name,
                 role="parameter" if dim == 1 else "sample" if dim == 0 else "attribute",
                 extent=x[dim],
-                inputs=(dim, *(0 if dim == 1 else None,) * rest),
+                inputs=(dim, *(own if dim == 1 else (None,) * len(own))),
                 outputs=(dim,),
                 statistics=0 if dim == 1 else statistics,
             )

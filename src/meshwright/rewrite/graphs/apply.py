@@ -191,17 +191,20 @@ class _Edit:
             readers=self._readers,
             types=self._types,
             tensors=self._tensors,
+            behind=self._old.behind,
         )
         gone = frozenset(name for name in self._old.nodes if name not in self._nodes)
         return site, Change(gone=gone, came=frozenset(self._came.intersection(self._nodes)))
 
     def _needed(self, given: Names, after: set[str]) -> set[str]:
-        """Operators of a set that these tensors are computed from."""
+        """Operators of a set that must run before these tensors are there."""
         found: set[str] = set()
-        waiting = [name for name in given if name in self._makers]
+        waiting = [self._makers[name][0] for name in given if name in self._makers]
         while waiting:
-            maker = self._makers[waiting.pop()][0]
-            if maker in after and maker not in found:
-                found.add(maker)
-                waiting += (own for own in self._nodes[maker].operands if own in self._makers)
+            own = waiting.pop()
+            if own in after and own not in found:
+                found.add(own)
+                read = self._nodes[own].operands
+                waiting += (self._makers[name][0] for name in read if name in self._makers)
+                waiting += filter(None, [self._old.behind.get(own)])
         return found

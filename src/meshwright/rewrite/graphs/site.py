@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
 from meshwright.graph.model import Operator, OperatorGraph, Tensor
 from meshwright.graph.notation import Definition
+from meshwright.graph.running_statistics import following
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.graphs.types_of import readings_of, typed
 from meshwright.rewrite.language.definitions import DEFINITIONS
@@ -45,6 +47,8 @@ class Site(NamedTuple):
     """For each tensor that is read by operators their names."""
     types: dict[str, Type]
     tensors: dict[str, Tensor]
+    behind: Mapping[str, str]
+    """Of operators that follow the same running statistics, the one that does so just before."""
 
     @property
     def graph(self) -> OperatorGraph:
@@ -88,11 +92,13 @@ def site_of(graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS)
                  for tensor, own in graph.consumers.items() if own},
         types=typed(graph, readings, known),
         tensors=dict(graph.tensors),
+        behind={own.name: before.name for calls in following(graph).values()
+                for before, own in pairwise(calls)},
     )  # fmt: skip
 
 
 class Ancestry:
-    """Which operators come before which: bits of those that a node depends on, itself included."""
+    """Which operators come before which: bits of those that must run before a node, and its own."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -106,7 +112,7 @@ class Ancestry:
                 maker = self._site.makers.get(read_)
                 if maker is not None:
                     bits |= found[maker[0]]
-            found[name] = bits
+            found[name] = bits | found.get(self._site.behind.get(name, ""), 0)
         return found
 
     @cached_property
@@ -114,7 +120,7 @@ class Ancestry:
         return {name: 1 << number for number, name in enumerate(self._site.nodes)}
 
     def depends(self, tensors: Iterable[str], operators: Iterable[str]) -> bool:
-        """Whether any of these tensors is computed from an output of any of these operators."""
+        """Whether any of these operators must run before any of these tensors is there."""
         wanted = 0
         for name in operators:
             wanted |= self._place[name]

@@ -34,7 +34,7 @@ from meshwright.run.exec.gradient_reduction import GradientReducer
 from meshwright.run.exec.lifetimes import Key, last_uses, source
 from meshwright.run.exec.operators import DrawMoment
 from meshwright.run.exec.output_gather import OutputGather, Pieces
-from meshwright.run.exec.parameters import ParameterPiece, Parameters
+from meshwright.run.exec.parameters import Parameters
 from meshwright.run.exec.recording import Kind, Recorder
 from meshwright.run.exec.segments import Compiled, Compiler, Leaf
 from meshwright.run.exec.tape import Taped, entered, gradients, taped
@@ -42,7 +42,6 @@ from meshwright.run.health.pulse import Pulse, unwatched
 from meshwright.run.launch.gpus import make_current
 
 Result = TypeVar("Result")
-
 
 Value = Tensor | CommHandle[Tensor | None]
 
@@ -158,6 +157,7 @@ class Executor:
             self._await(handle, "settle")
         for name in tuple(self._fetched):
             self._there(name)
+        self._follow_statistics()
         if len(self.script.wiring.machine.sizes) == 0:
             loss = self._whole_loss()
         else:
@@ -338,8 +338,7 @@ class Executor:
         piece = self.parameters.pieces.get(delivery.tensor)
         if self.script.wiring.made[delivery.tensor].parameter:
             self._there(delivery.tensor)
-            # A sharded piece gives its memory back while what was carried is still needed.
-            value = None if piece is None else _kept(piece)
+            value = None if piece is None else piece.kept
         else:
             held = self._values.get(("tensor", delivery.tensor, own.micro_batch))
             assert held is None or isinstance(held, Tensor)
@@ -440,6 +439,12 @@ class Executor:
 
         return RoutingPeers(self._mover.members(inside), experts, self.rank, exchange).through
 
+    def _follow_statistics(self) -> None:
+        """In training, running statistics that several calls share follow all of them."""
+        shared = self._compiler.statistics
+        if shared.names and self._moment.training:
+            self._await(self._lane.begin(partial(shared.follow, self._inputs)), "statistics")
+
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""
         lying = self.script.wiring.made[self.script.plan.graph.loss or ""].there
@@ -449,8 +454,3 @@ class Executor:
         if dist.get_world_size() > 1:
             dist.all_reduce(total)
         return total
-
-
-def _kept(piece: ParameterPiece) -> Tensor:
-    data = piece.data.detach()
-    return data if piece.stays else data.clone()

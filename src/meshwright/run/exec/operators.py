@@ -62,6 +62,8 @@ class OperatorContext(NamedTuple):
     device: torch.device
     exact: bool
     """Whether random numbers depend on their places alone: copies draw the same, and runs again."""
+    apart: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    """Where a normalisation that shares its running statistics writes what it finds of them."""
 
 
 def kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:
@@ -226,28 +228,37 @@ def _attention(piece: MemberPiece, around: OperatorContext) -> Kernel:
 
 def _batch_norm(piece: MemberPiece, around: OperatorContext) -> Kernel:
     call = piece.call
-    momentum, epsilon = _number(call, "momentum", 0.1), _number(call, "eps", 1e-5)
+    share, epsilon = _number(call, "momentum", 0.1), _number(call, "eps", 1e-5)
+
+    def followed(operands: Operands) -> tuple[Tensor | None, Tensor | None, float]:
+        """The running statistics that are read or written, and which share of these is new."""
+        mean, variance = (*operands, None, None, None, None)[3:5]
+        now = around.moment()
+        if now.training and now.again:
+            return None, None, share
+        if not now.training or around.apart is None or mean is None or variance is None:
+            return mean, variance, share
+        return *around.apart(mean, variance), 1.0
 
     def plain(operands: Operands) -> tuple[Tensor, ...]:
-        x, weight, bias, mean, variance = (*operands, None, None, None, None)[:5]
+        x, weight, bias = (*operands, None, None, None, None)[:3]
         assert x is not None
-        now = around.moment()
-        if now.again:
-            mean = variance = None
+        mean, variance, momentum = followed(operands)
+        training = around.moment().training
         return (
-            functional.batch_norm(x, mean, variance, weight, bias, now.training, momentum, epsilon),
+            functional.batch_norm(x, mean, variance, weight, bias, training, momentum, epsilon),
         )
 
     def shared(operands: Operands) -> tuple[Tensor, ...]:
-        x, weight, bias, *running = (*operands, None, None, None, None)[:5]
+        x, weight, bias = (*operands, None, None, None, None)[:3]
         assert x is not None
         if not around.moment().training:
             return plain(operands)
         dims = (0, *range(2, x.dim()))
         count = _count(around, dims)
         made, mean, variance = normalised(x, Norm(dims, count, epsilon, around.together.summed))
-        if not around.moment().again:
-            _follow(running, mean, variance * count / max(1, count - 1), momentum)
+        *running, momentum = followed(operands)
+        _follow(running, mean, variance * count / max(1, count - 1), momentum)
         return (_scaled(made, weight, bias),)
 
     return shared if piece.summing else plain

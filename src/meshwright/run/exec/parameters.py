@@ -95,6 +95,12 @@ class ParameterPiece:
         """Whether users have put other memory in the parameter's place."""
         return local_part(self.parameter).data_ptr() != self._memory
 
+    @property
+    def kept(self) -> Tensor:
+        """The piece without a gradient, which stays when a sharded one gives its memory back."""
+        data = self.data.detach()
+        return data if self.stays else data.clone()
+
     def hide(self) -> None:
         """Give back the memory of a sharded piece; what is seen stays."""
         if not self.stays:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ from meshwright.lower.tasks import MemberPiece
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.operators import DrawMoment, Kernel, OperatorContext, kernel
 from meshwright.run.exec.recording import Recorder
+from meshwright.run.exec.shared_statistics import CallStatistics, Found
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.units import STATISTIC
 
@@ -150,6 +152,7 @@ class Compiler:
         self._script, self._here, self._returned = script, here, returned
         self._joining, self._routing = joining, routing
         self._now, self.device, self._exact = moment, device, exact
+        self.statistics = CallStatistics(script, script.wiring.machine.device(here))
         self._traced: DrawMoment | None = None
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
@@ -226,13 +229,14 @@ class _Draft:
         )
         for tensor, box in zip(operator.outputs, piece.outputs, strict=True):
             self.made[tensor.name] = self._slot(tensor.name, box)
+        around = self._around(unit, piece)
         self.operations.append(
             Operation(
                 name=piece.operator,
-                kernel=kernel(piece, self._around(unit, piece)),
+                kernel=kernel(piece, around),
                 inputs=inputs,
                 outputs=tuple(self.made[tensor.name] for tensor in operator.outputs),
-                eager=_beyond_graphs(piece),
+                eager=_beyond_graphs(piece, around),
             )
         )
 
@@ -249,7 +253,12 @@ class _Draft:
             moment=own.moment,
             device=own.device,
             exact=own._exact or self._repeated(unit),
+            apart=self._apart(piece.operator),
         )
+
+    def _apart(self, operator: str) -> Callable[[Tensor, Tensor], Found] | None:
+        shared = self.own.statistics
+        return partial(shared.place, operator, self.micro) if operator in shared.names else None
 
     def _repeated(self, unit: int) -> bool:
         """Whether what a unit computes here is computed elsewhere too, or again."""
@@ -308,8 +317,10 @@ class _Draft:
         return self.slots[key]
 
 
-def _beyond_graphs(piece: MemberPiece) -> str | None:
+def _beyond_graphs(piece: MemberPiece, around: OperatorContext) -> str | None:
     """Why an operator's piece can be in no graph."""
+    if around.apart is not None:
+        return f"{piece.call.kind} shares its running statistics with others"
     if piece.summing or piece.exchanging:
         return f"{piece.call.kind} talks to other ranks"
     if piece.call.kind == "own_function" or piece.call.get(PYTHON_KERNEL) is not None:

@@ -56,6 +56,7 @@ class TwoPasses(Executor):
         self._go(0, self._turn, train=train)
         for name in tuple(self._fetched):
             self._there(name)
+        self._follow_statistics()
         own.steps += 1
 
     def waiting(self) -> Waiting:

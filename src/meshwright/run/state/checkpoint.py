@@ -30,7 +30,13 @@ from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.model import Spec
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
-from meshwright.run.state.model_state import names_of, others, put_buffer, refuse_unlike
+from meshwright.run.state.model_state import (
+    buffer_names,
+    names_of,
+    others,
+    put_buffer,
+    refuse_unlike,
+)
 from meshwright.run.state.optimizer_state import (
     empty_optimizer_state,
     put_optimizer_state,
@@ -51,8 +57,10 @@ def sharded_state(executor: Executor) -> dict[str, object]:
         if parameter.tensor.name in holdings.shares:
             own = sharded(executor, holdings, parameter.tensor.name)
             found |= dict.fromkeys(names_of(parameter), own)
-    for key, value in executor.buffers.items():
-        found[key] = sharded(executor, holdings, key) if key in holdings.shares else value
+    for first, *also in buffer_names(executor):
+        lies = first in holdings.shares
+        value = sharded(executor, holdings, first) if lies else executor.buffers[first]
+        found |= dict.fromkeys((first, *also), value)
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
 from meshwright.capture.dtypes import torch_dtype
@@ -58,6 +58,22 @@ def put_buffer(executor: Executor, key: str, value: Tensor) -> None:
         )
     else:
         own.copy_(value)
+
+
+def share_buffers(executor: Executor, model: nn.Module) -> None:
+    """Have a buffer that the module has under several names be one here, too."""
+    first: dict[int, str] = {}
+    for name, own in model.named_buffers(remove_duplicate=False):
+        if name in executor.buffers:
+            executor.buffers[name] = executor.buffers[first.setdefault(id(own), name)]
+
+
+def buffer_names(executor: Executor) -> Iterator[tuple[str, ...]]:
+    """All names of each buffer, first the one by which the graph knows it."""
+    known, found = executor.script.plan.graph.stored, dict[int, list[str]]()
+    for name, own in executor.buffers.items():
+        found.setdefault(id(own), []).append(name)
+    yield from (tuple(sorted(names, key=lambda own: own not in known)) for names in found.values())
 
 
 def take_constants(executor: Executor, values: Mapping[str, Tensor]) -> None:
@@ -115,7 +131,7 @@ def _entries(executor: Executor) -> Iterator[tuple[str, ...]]:
     """The names of every tensor of the state; several if it is tied."""
     graph, kept = executor.script.plan.graph, set(executor.script.wiring.made)
     yield from (names_of(own) for own in graph.parameters if own.tensor.name in kept)
-    yield from ((key,) for key in executor.buffers)
+    yield from buffer_names(executor)
 
 
 def _gathered(

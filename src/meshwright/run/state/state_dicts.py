@@ -17,7 +17,7 @@ from meshwright.lower.ownership import Holdings
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.parameters import ParameterPiece, local_part
-from meshwright.run.state.model_state import kept_of, names_of, region_of
+from meshwright.run.state.model_state import buffer_names, kept_of, names_of, region_of
 from meshwright.run.state.sharded import Sharded
 
 REMEDY = "give the state_dict of this module, or of the plain one"
@@ -42,11 +42,10 @@ def entries(
             yield name, own if keep_vars else own.detach()
         else:
             yield name, sharded(executor, holdings, piece.name)
-    for name, buffer in executor.buffers.items():
-        if name in holdings.shares and not _everywhere(executor, holdings, name):
-            yield name, sharded(executor, holdings, name)
-        else:
-            yield name, buffer
+    for names in buffer_names(executor):
+        lies = names[0] in holdings.shares and not _everywhere(executor, holdings, names[0])
+        buffer = sharded(executor, holdings, names[0]) if lies else executor.buffers[names[0]]
+        yield from ((name, buffer) for name in names)
 
 
 def _everywhere(executor: Executor, holdings: Holdings, name: str) -> bool:

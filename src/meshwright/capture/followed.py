@@ -1,0 +1,48 @@
+"""Running statistics that a plan cannot follow as the model does. Enters: a translation, and which
+operators a graph keeps of it. Leaves: nothing, or a sentence that names the line.
+
+Batch normalisations write their running statistics while the graph knows these as they were before
+the step. So nobody else may read them, and no call may be left out beside others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from meshwright.base.errors import InputError
+from meshwright.capture.nodes import place
+from meshwright.capture.translate import Applied, Translation
+from meshwright.graph.running_statistics import follows
+
+
+def refuse_unfollowed(translation: Translation, kept: AbstractSet[str]) -> None:
+    """Refuse a graph that reads statistics which it follows, or leaves out some of their calls."""
+    followed = {name for own in translation.operators if own.name in kept for name in _written(own)}
+    for own in translation.operators:
+        written = _written(own)
+        name = next((name for name in own.described.inputs if name in followed), None)
+        if name is None or (written and own.name in kept):
+            continue
+        made, _ = own.outputs[0]
+        where = next(
+            (place(node) for node, names in translation.found.items() if made in names), ""
+        )
+        if written:
+            raise InputError(
+                f"the model normalises more than once by {name.rpartition('.')[0]!r}, and what the "
+                f"call{where} makes is not used: a plan would leave out what its running "
+                "statistics follow there",
+                "leave that call out, or use what it makes",
+            )
+        if own.name in kept:
+            raise InputError(
+                f"the model reads {name!r}{where}, which a batch normalisation changes in the same "
+                "step: a plan does not tell before from after",
+                "read it in the loop, between steps, and give it to the model as an input",
+            )
+
+
+def _written(own: Applied) -> tuple[str, ...]:
+    """The statistics that a call follows."""
+    call = own.described
+    return follows(call.kind, call.inputs, call.attributes)
