@@ -8,7 +8,8 @@ import pytest
 
 from meshwright.capture.load import load_graph
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import shared_norm_bodies as bodies
 from support.loop_plans import plan_of, staged

@@ -263,8 +263,3 @@ def _refuse_crossing(graph: OperatorGraph, start: int, name: str) -> None:
             f"{len(crossing)} tensors cross the cut before {name!r}: {', '.join(crossing[:3])}",
             "PyTorch's stages hand on hidden states only: plan without a pipeline (--fix stages=1)",
         )
-
-
-def has_batch_norm(graph: OperatorGraph) -> bool:
-    """Whether statistics of a batch are computed."""
-    return any(own.kind == "batch_norm" for own in graph.operators)
