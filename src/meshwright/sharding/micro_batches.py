@@ -3,7 +3,8 @@ by them, or an `InputError` that names the unit which cannot be.
 
 Every micro-batch goes through all units by itself. So each unit with samples must have as many of
 them as can be shared out equally, and must read what other units make of its own samples alone:
-what sorts or sums over all samples of a step cannot. Asked by `Plan`, so that whatever is planned
+what sorts or sums over all samples of a step cannot. A loss that adds up several is one for each
+micro-batch. Asked by `Plan`, so that whatever is planned
 can be run; layouts are not known here.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from meshwright.base.errors import InputError
 from meshwright.base.once import once
 from meshwright.graph.model import OperatorGraph
+from meshwright.sharding.pending_sums import pending_sums
 from meshwright.sharding.samples import first_cut, takes
 from meshwright.sharding.states import WHOLE, State
 from meshwright.sharding.unit import OpGroup, states_inside
@@ -38,8 +40,10 @@ def cut_by_micro_batches(graph: OperatorGraph, count: int) -> Mapping[str, State
     for unit in units(graph):
         split = unit.samples if count > 1 else None
         _refuse_uneven(unit, count)
-        _refuse_mixed(unit, states, count)
-        states |= {
+        pending = pending_sums(unit, graph, states)
+        if not pending:
+            _refuse_mixed(unit, states, count)
+        states |= pending or {
             tensor: WHOLE if split is None else made[split]
             for tensor, made in states_inside(unit, graph).items()
         }

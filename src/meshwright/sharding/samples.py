@@ -12,6 +12,7 @@ What is made of parameters alone has no samples, but may be read as if it had: a
 is expanded to every sample. If it needs a gradient, its unit is cut as its reader cuts samples, so
 that each micro-batch makes its part and has its part of the gradient (`_Constants`).
 
+What is made of pending sums alone, as the sum of several losses, has no samples (`pending_sums`).
 Where no split does, as when tokens of all samples are sorted, a unit is cut along what comes first.
 """
 
@@ -25,6 +26,7 @@ import msgspec
 from meshwright.graph.counts import is_real
 from meshwright.graph.family import Split
 from meshwright.graph.model import OperatorGraph
+from meshwright.sharding.pending_sums import pending_sums
 from meshwright.sharding.states import WHOLE, State, needed
 from meshwright.sharding.unit import SAMPLE, BoundaryTensor, OpGroup, states_inside
 
@@ -45,7 +47,10 @@ def with_samples(units: Sequence[OpGroup], graph: OperatorGraph) -> tuple[OpGrou
         if following.isdisjoint(member.operator for member in unit.members):
             constants.add(number, unit, states_inside(unit, graph))
         else:
-            split = _split(unit, states, constants, _feeding(unit, graph, fed))
+            pending = pending_sums(unit, graph, states)
+            states |= pending
+            if not pending:
+                split = _split(unit, states, constants, _feeding(unit, graph, fed))
         splits.append(split)
         if split is not None:
             states |= {name: made[split] for name, made in states_inside(unit, graph).items()}
