@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.base.units import Seconds
 from meshwright.cluster.islands import IslandCluster
 from meshwright.cost.backend import NCCL
 from meshwright.graph.text import parse_graph
@@ -41,7 +40,7 @@ def searched(machine: IslandCluster, batch: int = BATCH) -> tuple[_Search, Islan
     question = IslandQuestion(graph=two_layers(batch), cluster=machine)
     search = _Search(question, Budget(proposals=1), NCCL, 0, 1, False, lambda _share, _doing: None)
     # Every inner search is short: what is compared is the choice among them.
-    search.inner._budget = Budget(seconds=Seconds(0.02))
+    search.inner._budget = Budget(proposals=10)
     return search, search.planned()
 
 

@@ -123,16 +123,18 @@ def _layout(simulation: Simulation, unit: int) -> str:
 def _memory(curve: MemoryCurve, process: int) -> Iterator[Event]:
     """What a device holds from each moment on; of several changes at a moment the last counts."""
     own = curve.standing
+    parameters, optimizer, inputs = map(round, (own.parameters, own.optimizer, own.inputs))
+    libraries = round(sum(own)) - parameters - optimizer - inputs
     moments = curve.nanoseconds.tolist()
     for number, moment in enumerate(moments):
         if number + 1 < len(moments) and moments[number + 1] == moment:
             continue
         held = {
-            "parameters": round(own.parameters),
-            "optimizer": round(own.optimizer),
+            "parameters": parameters,
+            "optimizer": optimizer,
             "gradients": int(curve.gradients[number]),
-            "activations": int(curve.kept[number]) + round(own.inputs),
-            "workspace": int(curve.passing[number]) + round(own.libraries),
+            "activations": int(curve.kept[number]) + inputs,
+            "workspace": int(curve.passing[number]) + libraries,
         }
         yield {
             "ph": "C",
