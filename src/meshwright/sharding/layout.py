@@ -48,17 +48,16 @@ def factors(cluster: Cluster) -> tuple[MeshFactor, ...]:
 
 
 def neighbourhoods(own: Sequence[MeshFactor]) -> tuple[int, ...]:
-    """Of how many devices in a row each mesh dimension has several, the fewest first.
+    """How many devices in a row lie along the innermost factor, the innermost two ... and all.
 
     >>> neighbourhoods(factors(Cluster.named("dgx-h100", node=2)))
-    (2, 4, 8)
+    (2, 4, 8, 16)
     """
-    sizes = [factor.size for factor in reversed(own)]
-    return tuple(accumulate(sizes[:-1], operator.mul))
+    return tuple(accumulate((factor.size for factor in reversed(own)), operator.mul))
 
 
 def level_neighbourhoods(cluster: Cluster) -> tuple[int, ...]:
-    """Those that are whole levels, as the GPUs of a node.
+    """Those of fewer than all that are whole levels, as the GPUs of a node.
 
     >>> level_neighbourhoods(Cluster.named("dgx-h100", node=4))
     (8,)

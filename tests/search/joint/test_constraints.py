@@ -97,7 +97,7 @@ def parsed(text: str) -> Constraints:
         ("stages=8", "more than the graph's 4 units"),
         ("micro-batches=3", "does not divide the 4096 samples of unit 'first'"),
         ("zero=9", "'?zero=9'? is no ZeRO stage; give 0, 1, 2 or 3"),
-        ("shard-within=3", "is the product of no inner factors .*; give one of 0, 2, 4; 0 is all"),
+        ("shard-within=3", "is the product of no inner factors .*; give one of 0, 2, 4, 8; 0 is"),
         ("zero=one", "zero=one: 'one' is not a whole number"),
         ("sample=0", "sample=0 is no number of ways"),
         ("recompute=maybe", "neither yes nor no"),
