@@ -35,14 +35,14 @@ def event(own: Instruction) -> Event:
 
 def reads(script: Script, own: Instruction) -> Iterator[Event]:
     """What has to have happened before an instruction."""
-    wiring, micro = script.wiring, own.micro_batch
+    parallel, micro = script.parallel, own.micro_batch
     micros = range(script.plan.options.micro_batches)
     match own.kind:
         case "Run":
             for unit in script.segments[own.number].units:
                 yield from entering(script, own.number, unit, micro)
         case "Carry":
-            made = wiring.made[wiring.deliveries[own.number].tensor]
+            made = parallel.made[parallel.deliveries[own.number].tensor]
             if not made.parameter:
                 yield "Run", script.home[made.unit], micro
         case "Reverse":
@@ -60,11 +60,11 @@ def reads(script: Script, own: Instruction) -> Iterator[Event]:
 
 
 def entering(script: Script, segment: int, unit: int, micro: int) -> Iterator[Event]:
-    wiring = script.wiring
+    parallel = script.parallel
     for index in range(len(script.plan.units[unit].inputs)):
-        number = wiring.readings[unit, index].delivery
-        delivery = wiring.deliveries[number]
-        made = wiring.made[delivery.tensor]
+        number = parallel.readings[unit, index].delivery
+        delivery = parallel.deliveries[number]
+        made = parallel.made[delivery.tensor]
         if delivery.steps:
             yield "Carry", number, 0 if made.parameter else micro
         elif not made.parameter and script.home[made.unit] != segment:
@@ -73,9 +73,9 @@ def entering(script: Script, segment: int, unit: int, micro: int) -> Iterator[Ev
 
 def arriving(script: Script, segment: int, micro: int) -> Iterator[Event]:
     """The gradients of what a segment makes."""
-    wiring = script.wiring
-    for number, back in enumerate(wiring.returns):
-        made = wiring.made[back.tensor]
+    parallel = script.parallel
+    for number, back in enumerate(parallel.returns):
+        made = parallel.made[back.tensor]
         if made.parameter or script.home[made.unit] != segment:
             continue
         if back.steps:
@@ -87,7 +87,7 @@ def arriving(script: Script, segment: int, micro: int) -> Iterator[Event]:
 
 
 def contributing(script: Script, return_: int) -> set[int]:
-    readings = script.wiring.readings.items()
+    readings = script.parallel.readings.items()
     homes = {script.home[unit] for (unit, _), own in readings if own.return_ == return_}
     return {home for home in homes if script.flows[home]}
 
@@ -163,12 +163,12 @@ def test_gradients_do_not_wait_for_readers_that_have_none() -> None:
     script = Script(Plan.of("by hand", graph, cluster, layouts))
     assert not all(script.flows)
     brought = {own.number for own in script.instructions if own.kind == "Bring"}
-    returns = enumerate(script.wiring.returns)
+    returns = enumerate(script.parallel.returns)
     assert brought == {
         number
         for number, back in returns
         if back.steps
-        and not script.wiring.made[back.tensor].parameter
+        and not script.parallel.made[back.tensor].parameter
         and contributing(script, number)
     }
     assert brought
@@ -199,15 +199,15 @@ def test_sharded_parameters_are_gathered_before_use(scripts: list[Script]) -> No
 
 
 def parameters_read(script: Script, own: Instruction) -> set[str]:
-    wiring = script.wiring
+    parallel = script.parallel
     if own.kind == "Carry":
-        name = wiring.deliveries[own.number].tensor
-        return {name} if wiring.made[name].parameter else set()
+        name = parallel.deliveries[own.number].tensor
+        return {name} if parallel.made[name].parameter else set()
     if own.kind not in ("Run", "Reverse"):
         return set()
     units = script.segments[own.number].units
     names = {port.tensor for unit in units for port in script.plan.units[unit].inputs}
-    return {name for name in names if wiring.made[name].parameter}
+    return {name for name in names if parallel.made[name].parameter}
 
 
 def test_segments_hold_every_unit_once(scripts: list[Script]) -> None:
@@ -215,5 +215,5 @@ def test_segments_hold_every_unit_once(scripts: list[Script]) -> None:
         found = [unit for segment in script.segments for unit in segment.units]
         assert found == list(range(len(script.plan.units)))
         for segment in script.segments:
-            places = {script.wiring.tasks[unit].place for unit in segment.units}
+            places = {script.parallel.tasks[unit].place for unit in segment.units}
             assert len(places) == 1

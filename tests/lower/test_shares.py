@@ -58,7 +58,7 @@ def test_shares_cover_every_tensor_once_with_what_their_owners_keep(name: str) -
     own = subject(name)
     for seed in range(12):
         script = Script(random_plan(own, (4, 6, 8)[seed % 3], seed, Options(zero=seed % 4)))
-        holdings, kept = Holdings(script), script.wiring.made
+        holdings, kept = Holdings(script), script.parallel.made
         specs = script.plan.graph.stored
         assert {p.tensor.name for p in own.graph.parameters if p.tensor.name in kept} | {
             buffer.name for buffer in own.graph.buffers

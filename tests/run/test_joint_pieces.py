@@ -57,12 +57,12 @@ def drawn(model: str, wanted: Sequence[str], micro_batches: int = 1, inside: boo
 
 def all_reduces(own: Drawn) -> int:
     """How many operators all-reduce inside them, on all devices."""
-    wiring = Script(own.plan).wiring
-    sizes = wiring.machine.sizes
-    places = [wiring.machine.coordinates(device) for device in range(prod(sizes))]
+    parallel = Script(own.plan).parallel
+    sizes = parallel.machine.sizes
+    places = [parallel.machine.coordinates(device) for device in range(prod(sizes))]
     return sum(
         bool(piece.summing)
-        for tasks in wiring.tasks
+        for tasks in parallel.tasks
         for here in places
         if tasks.works(here)
         for piece in tasks.pieces(here, 0)

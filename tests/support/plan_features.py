@@ -70,7 +70,7 @@ def _of_options(script: Script) -> Iterator[str]:
 
 def _of_pipeline(script: Script) -> Iterator[str]:
     parts = parts_of(script.plan)
-    places = {script.wiring.tasks[own[0]].place for own in parts}
+    places = {script.parallel.tasks[own[0]].place for own in parts}
     if len(places) > 1:
         yield f"pipeline of {len(places)} stages"
         yield f"schedule {script.plan.options.schedule}"
@@ -79,8 +79,8 @@ def _of_pipeline(script: Script) -> Iterator[str]:
 
 
 def _of_transfers(script: Script) -> Iterator[str]:
-    wiring = script.wiring
-    if any(own.steps and wiring.made[own.tensor].parameter for own in wiring.deliveries):
+    parallel = script.parallel
+    if any(own.steps and parallel.made[own.tensor].parameter for own in parallel.deliveries):
         yield "parameter that two units need differently"
     for step in all_steps(script):
         yield "exchange of boxes" if isinstance(step, Exchange) else step.kind.value
@@ -88,5 +88,5 @@ def _of_transfers(script: Script) -> Iterator[str]:
 
 def all_steps(script: Script) -> list[Step]:
     """Of all transfers."""
-    there = [step for own in script.wiring.deliveries for step in own.steps]
-    return there + [step for own in script.wiring.returns for step in own.steps]
+    there = [step for own in script.parallel.deliveries for step in own.steps]
+    return there + [step for own in script.parallel.returns for step in own.steps]

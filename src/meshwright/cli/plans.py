@@ -50,6 +50,9 @@ def simulate(
     resize: ResizeOption = None,
     model: Annotated[str | None, typer.Option(help="Refuse a plan for another model.")] = None,
     batch: BatchOption = None,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Every layout, and what happens on the edges between.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Predict a training step of a plan: time, communication, memory, what costs most.
@@ -79,6 +82,8 @@ def simulate(
         _require_model(loaded, model, batch)
 
     from meshwright.explain.utilisation import costliest, occupancies
+    from meshwright.lower.parallel_graph import ParallelGraph
+    from meshwright.lower.parallel_operators import written
     from meshwright.report import plans
     from meshwright.report.trace import trace_document
     from meshwright.simulate.engines import ENGINES
@@ -89,6 +94,9 @@ def simulate(
         write_whole(trace, msgspec.json.encode(trace_document(simulation)))
     if json:
         print_json(plans.simulation_document(simulation, engine))
+        return
+    if graph:
+        print_parts(written(ParallelGraph(loaded)))
         return
     print_parts(
         plans.describe_plan(loaded),

@@ -1,5 +1,5 @@
-"""Gradient buckets and ZeRO's sharded parameters. Enters: wiring. Leaves: `Bucket`s of parameters,
-as the simulator prices them.
+"""Gradient buckets and ZeRO's sharded parameters. Enters: a `ParallelGraph`. Leaves: `Bucket`s
+of parameters, as the simulator prices them.
 
 A sharded parameter is cut as FSDP2 cuts: into whole rows of the first dim of which a piece has
 more than one, ceil(rows / ways) for each axis of the mesh in turn, so that the last shards are
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from meshwright.base.integers import from_digits
 from meshwright.lower.bundles import bucketed, bundles, layers_of
-from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.machine import MeshSizes
+from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.parameter_axes import parameter_axes, shard_dim
 from meshwright.sharding.states import PARTIAL, is_at
 
@@ -84,9 +84,9 @@ class Bucket(NamedTuple):
     """All units that read one of them."""
 
 
-def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
+def buckets(parallel: ParallelGraph) -> tuple[Bucket, ...]:
     """The buckets of a plan, in the order in which the backward pass finishes them."""
-    plan = wiring.plan
+    plan = parallel.plan
     kept = [
         own
         for own in bucketed(
@@ -98,7 +98,7 @@ def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
     ]
     found = [
         Bucket(
-            tuple(_kept(wiring, source.name, source.trained) for source in own.sources),
+            tuple(_kept(parallel, source.name, source.trained) for source in own.sources),
             tuple(sorted({leg.unit for leg in own.legs})),
         )
         for own in sorted(kept, key=lambda own: -min(leg.unit for leg in own.legs))
@@ -106,11 +106,11 @@ def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
     if not plan.options.zero:
         return tuple(found)
     shards = {each.name: each.shards for own in found for each in own.parameters}
-    mesh = parameter_axes(wiring, shards)
+    mesh = parameter_axes(parallel, shards)
     return tuple(
         own._replace(
             parameters=tuple(
-                each._replace(axes=mesh.shards(each.name), dim=shard_dim(wiring, each.name))
+                each._replace(axes=mesh.shards(each.name), dim=shard_dim(parallel, each.name))
                 if each.shards
                 else each
                 for each in own.parameters
@@ -120,15 +120,15 @@ def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
     )
 
 
-def _kept(wiring: Dataflow, name: str, trained: bool) -> BucketParameter:
-    returns = tuple(n for n, own in enumerate(wiring.returns) if own.tensor == name)
+def _kept(parallel: ParallelGraph, name: str, trained: bool) -> BucketParameter:
+    returns = tuple(n for n, own in enumerate(parallel.returns) if own.tensor == name)
     if not trained:
         return BucketParameter(name, (), ())
-    if not (wiring.plan.options.zero and returns and wiring.made[name].there.shape):
+    if not (parallel.plan.options.zero and returns and parallel.made[name].there.shape):
         return BucketParameter(name, returns, ())
-    first = wiring.returns[returns[0]].lying.states
+    first = parallel.returns[returns[0]].lying.states
     summed = tuple(f for f, state in enumerate(first) if state == PARTIAL)
-    shards = tuple(f for f in summed if wiring.plan.sharding[f])
+    shards = tuple(f for f in summed if parallel.plan.sharding[f])
     copied = tuple(f for f in summed if f not in shards)
     if not (shards and copied):
         return BucketParameter(name, returns, shards)

@@ -39,7 +39,7 @@ def data_shares(script: Script) -> DataShares:
 
     All ranks have to give everything where a model branches on the data of the whole batch.
     """
-    graph, machine = script.plan.graph, script.wiring.machine
+    graph, machine = script.plan.graph, script.parallel.machine
     devices = [machine.coordinates(device) for device in range(script.plan.cluster.devices)]
     sizes = {own.name: own.shape[0] for own in graph.inputs if own.shape}
     read = {name: [_rows(script, name, here) for here in devices] for name in sizes}
@@ -86,9 +86,9 @@ def _united(cut: Mapping[str, list[Rows]], device: int) -> Rows:
 
 def _rows(script: Script, name: str, here: Coordinates) -> Rows:
     """The rows of an input that a device reads in a step."""
-    wiring, found = script.wiring, set[int]()
+    parallel, found = script.parallel, set[int]()
     graph = script.plan.graph
-    for tasks in wiring.tasks:
+    for tasks in parallel.tasks:
         places = [
             (member, index)
             for member, own in enumerate(tasks.unit.members)
@@ -97,7 +97,7 @@ def _rows(script: Script, name: str, here: Coordinates) -> Rows:
         ]
         if not places or not tasks.works(here):
             continue
-        for micro in range(wiring.samples.micro_batches):
+        for micro in range(parallel.samples.micro_batches):
             pieces = tasks.pieces(here, micro)
             for member, index in places:
                 box = pieces[member].inputs[index]

@@ -113,8 +113,8 @@ class Holdings:
     """What every device keeps of every parameter that operators read, and of every buffer."""
 
     def __init__(self, script: Script) -> None:
-        self._script, self._wiring = script, script.wiring
-        graph, machine = script.plan.graph, script.wiring.machine
+        self._script, self._parallel = script, script.parallel
+        graph, machine = script.plan.graph, script.parallel.machine
         self._stacked = {
             own.tensor.name: own.tensor.shape[1] for own in graph.parameters if own.stacked
         }
@@ -129,7 +129,7 @@ class Holdings:
         """For each tensor boxes that cover it once."""
         for parameter in graph.parameters:
             name = parameter.tensor.name
-            if name in self._wiring.made:
+            if name in self._parallel.made:
                 self.shares[name] = self._shared(name, self._keepers(name))
         for buffer in graph.buffers:
             read = self.workers(buffer.name)
@@ -138,14 +138,14 @@ class Holdings:
 
     def regions(self, name: str, device: int) -> tuple[Region, ...]:
         """What a device keeps of a parameter, for its optimizer."""
-        return self._regions(name, self._wiring.machine.coordinates(device))
+        return self._regions(name, self._parallel.machine.coordinates(device))
 
     def owned(self, name: str, device: int) -> tuple[Box, ...]:
         """The boxes of a tensor that a device owns."""
         return tuple(share.box for share in self.shares[name] if share.device == device)
 
     def _regions(self, name: str, here: Coordinates) -> tuple[Region, ...]:
-        there, machine = self._wiring.made[name].there, self._wiring.machine
+        there, machine = self._parallel.made[name].there, self._parallel.machine
         if not there.holds(here):
             return ()
         box, kept = there.box(here), self._sharded.get(name)
@@ -175,7 +175,7 @@ class Holdings:
     def workers(self, name: str) -> dict[Box, list[int]]:
         """The devices that compute with each part of a buffer."""
         graph, found = self._script.plan.graph, dict[Box, list[int]]()
-        for tasks in self._wiring.tasks:
+        for tasks in self._parallel.tasks:
             places = [
                 (member, index)
                 for member, own in enumerate(tasks.unit.members)

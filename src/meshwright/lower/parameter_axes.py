@@ -1,6 +1,6 @@
-"""The mesh axes of a plan's parameters (a DeviceMesh's dims). Enters: wiring, and the factors along
-which each parameter is sharded (ZeRO). Leaves: `ParameterAxis`es in an order, and what every
-parameter does along each.
+"""The mesh axes of a plan's parameters (a DeviceMesh's dims). Enters: a `ParallelGraph`, and the
+factors along which each parameter is sharded (ZeRO). Leaves: `ParameterAxis`es in an order, and
+what every parameter does along each.
 
 Neighbouring factors of a level are one axis where every parameter does the same on all of them.
 ZeRO cuts what operators have cut, wherever its factors are, and a DeviceMesh cuts in the order of
@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from meshwright.lower.boxes import shape_of
-from meshwright.lower.dataflow import Dataflow
+from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.sharding.layout import factors
 from meshwright.sharding.states import is_at
 
@@ -57,37 +57,37 @@ class ParameterAxes(NamedTuple):
         )
 
 
-def shard_dim(wiring: Dataflow, name: str) -> int:
+def shard_dim(parallel: ParallelGraph, name: str) -> int:
     """The dim of a parameter that ZeRO cuts: the first of which a piece has more than one.
 
     A parameter that the module has with its first two dims as one is cut there.
     """
-    there = wiring.made[name].there
-    if name in _stacked(wiring):
+    there = parallel.made[name].there
+    if name in _stacked(parallel):
         return 1
-    shape = shape_of(there.box(next(wiring.machine.present(there.states))))
+    shape = shape_of(there.box(next(parallel.machine.present(there.states))))
     return next((dim for dim, size in enumerate(shape) if size > 1), 0)
 
 
-def parameter_axes(wiring: Dataflow, shards: Mapping[str, Sequence[int]]) -> ParameterAxes:
+def parameter_axes(parallel: ParallelGraph, shards: Mapping[str, Sequence[int]]) -> ParameterAxes:
     """The axes of all parameters that operators read."""
-    read = [own.tensor.name for own in wiring.plan.graph.parameters]
+    read = [own.tensor.name for own in parallel.plan.graph.parameters]
     roles = {
-        name: _roles(wiring, name, shards.get(name, ())) for name in read if name in wiring.made
+        name: _roles(parallel, name, shards.get(name, ())) for name in read if name in parallel.made
     }
-    axes = _ordered(_axes(wiring, list(roles.values())), list(roles.values()))
+    axes = _ordered(_axes(parallel, list(roles.values())), list(roles.values()))
     along = {name: tuple(own[axis.factors[0]] for axis in axes) for name, own in roles.items()}
     return ParameterAxes(axes, along)
 
 
-def _stacked(wiring: Dataflow) -> frozenset[str]:
-    return frozenset(own.tensor.name for own in wiring.plan.graph.parameters if own.stacked)
+def _stacked(parallel: ParallelGraph) -> frozenset[str]:
+    return frozenset(own.tensor.name for own in parallel.plan.graph.parameters if own.stacked)
 
 
-def _roles(wiring: Dataflow, name: str, shards: Sequence[int]) -> tuple[Along, ...]:
+def _roles(parallel: ParallelGraph, name: str, shards: Sequence[int]) -> tuple[Along, ...]:
     """What a parameter does along each factor."""
-    hidden = int(name in _stacked(wiring))
-    zero = DimCut(shard_dim(wiring, name) - hidden, True)
+    hidden = int(name in _stacked(parallel))
+    zero = DimCut(shard_dim(parallel, name) - hidden, True)
     return tuple(
         "at"
         if is_at(state)
@@ -96,13 +96,13 @@ def _roles(wiring: Dataflow, name: str, shards: Sequence[int]) -> tuple[Along, .
         else zero
         if factor in shards
         else None
-        for factor, state in enumerate(wiring.made[name].there.states)
+        for factor, state in enumerate(parallel.made[name].there.states)
     )
 
 
-def _axes(wiring: Dataflow, roles: Sequence[tuple[Along, ...]]) -> tuple[ParameterAxis, ...]:
+def _axes(parallel: ParallelGraph, roles: Sequence[tuple[Along, ...]]) -> tuple[ParameterAxis, ...]:
     """Neighbouring factors of a level make one axis where every parameter does the same on them."""
-    cluster = wiring.plan.cluster
+    cluster = parallel.plan.cluster
     own = factors(cluster)
     runs = groupby(range(len(own)), lambda f: (own[f].level, *(role[f] for role in roles)))
     together = [tuple(run) for _, run in runs]

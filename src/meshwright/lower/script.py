@@ -21,8 +21,8 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from meshwright.lower.buckets import Bucket, buckets
-from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.needed_for import operators_for
+from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.prefetch import BucketUse, stays
 from meshwright.lower.schedule_merge import ScheduleSlot, turns
 from meshwright.lower.segments import Segment, segments
@@ -54,11 +54,11 @@ class Script:
     """What a step consists of."""
 
     def __init__(self, plan: Plan, *, returned: Sequence[str] = ()) -> None:
-        self.plan, self.wiring = plan, Dataflow(plan)
+        self.plan, self.parallel = plan, ParallelGraph(plan)
         self.returned = tuple(returned)
         """The tensors for which passes are apart; none if the loss is all that is wanted."""
-        self.segments: tuple[Segment, ...] = segments(self.wiring)
-        self.buckets: tuple[Bucket, ...] = buckets(self.wiring)
+        self.segments: tuple[Segment, ...] = segments(self.parallel)
+        self.buckets: tuple[Bucket, ...] = buckets(self.parallel)
         self.home = {u: n for n, own in enumerate(self.segments) for u in own.units}
         """The segment of each unit."""
         making = self._making()
@@ -92,12 +92,12 @@ class Script:
         """These segments, and those that they read from: a segment runs as a whole."""
         if not self.returned:
             return making
-        wiring, found = self.wiring, set(making)
+        parallel, found = self.parallel, set(making)
         for number in reversed(range(len(self.segments))):
             if number in found:
                 for unit in self.segments[number].units:
                     for port in self.plan.units[unit].inputs:
-                        made = wiring.made[port.tensor]
+                        made = parallel.made[port.tensor]
                         if not made.parameter:
                             found.add(self.home[made.unit])
         return frozenset(found)
@@ -112,15 +112,17 @@ class Script:
         """The returns to which a segment contributes."""
         self._kept: dict[int, list[int]] = defaultdict(list)
         """The buckets with a parameter that a segment reads."""
-        wiring = self.wiring
+        parallel = self.parallel
         read = {
-            own.delivery for (u, _), own in wiring.readings.items() if self.home[u] in self._running
+            own.delivery
+            for (u, _), own in parallel.readings.items()
+            if self.home[u] in self._running
         }
-        for number, own in enumerate(wiring.deliveries):
-            made = wiring.made[own.tensor]
+        for number, own in enumerate(parallel.deliveries):
+            made = parallel.made[own.tensor]
             if own.steps and not made.parameter and number in read:
                 self._sent[self.home[made.unit]].append(number)
-        for (unit, _), reading in wiring.readings.items():
+        for (unit, _), reading in parallel.readings.items():
             segment = self.home[unit]
             self._layers[reading.delivery].add(self.segments[segment].layer)
             # A reader without gradients (of no_grad, say) shares a return with others, which must
@@ -154,7 +156,7 @@ class Script:
         begin: dict[int, list[int]] = defaultdict(list)
         end: dict[int, list[int]] = defaultdict(list)
         uses = [
-            BucketUse(at, self.wiring.tasks[unit].place, buckets, layer)
+            BucketUse(at, self.parallel.tasks[unit].place, buckets, layer)
             for at, own in enumerate(every)
             for unit, read, layer in self._used(own)
             if (buckets := tuple(number for number in read if number in sharded))
@@ -176,8 +178,8 @@ class Script:
             layer = (segment.layer, own.micro_batch) if segment.layer and rerun else None
             yield segment.units[0], self._kept[own.number], layer
         elif own.kind == "Carry":
-            name = self.wiring.deliveries[own.number].tensor
-            made = self.wiring.made[name]
+            name = self.parallel.deliveries[own.number].tensor
+            made = self.parallel.made[name]
             if made.parameter:
                 every = self._kept[self.home[made.unit]]
                 named = [
@@ -212,8 +214,8 @@ class Script:
 
     def _tied(self) -> Iterator[Instruction]:
         """Parameters that some reader needs otherwise than they lie."""
-        for number, own in enumerate(self.wiring.deliveries):
-            made = self.wiring.made[own.tensor]
+        for number, own in enumerate(self.parallel.deliveries):
+            made = self.parallel.made[own.tensor]
             if own.steps and made.parameter:
                 yield Instruction("Carry", number)
 
@@ -250,10 +252,10 @@ class Script:
     ) -> Iterator[Instruction]:
         """The returns to which a segment was the last to contribute."""
         for number in self._left[own.number]:
-            back = self.wiring.returns[number]
+            back = self.parallel.returns[number]
             waiting[number, own.micro_batch] -= 1
             last = not waiting[number, own.micro_batch]
-            if last and back.steps and not self.wiring.made[back.tensor].parameter:
+            if last and back.steps and not self.parallel.made[back.tensor].parameter:
                 yield Instruction("Bring", number, own.micro_batch)
 
     def _backwards(self) -> Counter[int]:

@@ -1,4 +1,5 @@
-"""Units that a device runs in one go. Enters: wiring. Leaves: `Segment`s, in the graph's order.
+"""Units that a device runs in one go. Enters: a `ParallelGraph`. Leaves: `Segment`s, in
+the graph's order.
 
 Inside of a segment nothing moves between devices, so that its backward pass is one call of the
 library's. A segment ends where something moves, where the devices change, where a layer ends that
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshwright.base.units import Bytes
-from meshwright.lower.dataflow import Dataflow
+from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.schedule_merge import parts_of
 
 WORTHWHILE = Bytes(1 << 18)
@@ -29,62 +30,66 @@ class Segment(NamedTuple):
     """The layer that runs again with it."""
 
 
-def segments(wiring: Dataflow) -> tuple[Segment, ...]:
+def segments(parallel: ParallelGraph) -> tuple[Segment, ...]:
     """The segments of a plan."""
     found: list[Segment] = []
-    for part, units in enumerate(parts_of(wiring.plan)):
+    for part, units in enumerate(parts_of(parallel.plan)):
         draft: list[int] = []
         for unit in units:
-            if draft and not _joins(wiring, draft, unit):
-                found.append(_finished(wiring, part, draft))
+            if draft and not _joins(parallel, draft, unit):
+                found.append(_finished(parallel, part, draft))
                 draft = []
             draft.append(unit)
-        found.append(_finished(wiring, part, draft))
+        found.append(_finished(parallel, part, draft))
     return tuple(found)
 
 
-def _finished(wiring: Dataflow, part: int, units: list[int]) -> Segment:
-    return Segment(part, tuple(units), _layer(wiring, units[0]))
+def _finished(parallel: ParallelGraph, part: int, units: list[int]) -> Segment:
+    return Segment(part, tuple(units), _layer(parallel, units[0]))
 
 
-def _layer(wiring: Dataflow, unit: int) -> Layer | None:
-    plan = wiring.plan
+def _layer(parallel: ParallelGraph, unit: int) -> Layer | None:
+    plan = parallel.plan
     return plan.options.runs_again(plan.graph).get(plan.units[unit].name)
 
 
-def _joins(wiring: Dataflow, draft: list[int], unit: int) -> bool:
+def _joins(parallel: ParallelGraph, draft: list[int], unit: int) -> bool:
     """Whether a unit can go on where a draft stops."""
-    last, tasks = draft[-1], wiring.tasks
-    if tasks[last].place != tasks[unit].place or _layer(wiring, last) != _layer(wiring, unit):
+    last, tasks = draft[-1], parallel.tasks
+    if tasks[last].place != tasks[unit].place or _layer(parallel, last) != _layer(parallel, unit):
         return False
-    least = max(wiring.plan.options.bucket, WORTHWHILE)
-    if sum(_gradient_bytes(wiring, own) for own in draft) >= least:
+    least = max(parallel.plan.options.bucket, WORTHWHILE)
+    if sum(_gradient_bytes(parallel, own) for own in draft) >= least:
         return False
-    return not any(_moves(wiring, draft, unit, index) for index in _ports(wiring, unit))
+    return not any(_moves(parallel, draft, unit, index) for index in _ports(parallel, unit))
 
 
-def _ports(wiring: Dataflow, unit: int) -> range:
-    return range(len(wiring.plan.units[unit].inputs))
+def _ports(parallel: ParallelGraph, unit: int) -> range:
+    return range(len(parallel.plan.units[unit].inputs))
 
 
-def _gradient_bytes(wiring: Dataflow, unit: int) -> int:
+def _gradient_bytes(parallel: ParallelGraph, unit: int) -> int:
     """Of the parameters whose gradients have to be summed with those of other devices."""
     total = 0
-    for index, port in enumerate(wiring.plan.units[unit].inputs):
-        back = wiring.readings[unit, index].return_
-        if back is not None and wiring.made[port.tensor].parameter and wiring.returns[back].steps:
+    for index, port in enumerate(parallel.plan.units[unit].inputs):
+        back = parallel.readings[unit, index].return_
+        if (
+            back is not None
+            and parallel.made[port.tensor].parameter
+            and parallel.returns[back].steps
+        ):
             total += port.bytes
     return total
 
 
-def _moves(wiring: Dataflow, draft: list[int], unit: int, index: int) -> bool:
+def _moves(parallel: ParallelGraph, draft: list[int], unit: int, index: int) -> bool:
     """Whether what a unit gets through a port comes from the draft, and over the network."""
-    reading = wiring.readings[unit, index]
-    made = wiring.made[wiring.plan.units[unit].inputs[index].tensor]
+    reading = parallel.readings[unit, index]
+    made = parallel.made[parallel.plan.units[unit].inputs[index].tensor]
     if made.parameter or made.unit not in draft:
         return False
     back = reading.return_
     return bool(
-        wiring.deliveries[reading.delivery].steps
-        or (back is not None and wiring.returns[back].steps)
+        parallel.deliveries[reading.delivery].steps
+        or (back is not None and parallel.returns[back].steps)
     )

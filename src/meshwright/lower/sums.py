@@ -1,6 +1,6 @@
-"""Gradient reduction of a bucket: all-reduce, or reduce-scatter under ZeRO. Enters: wiring, a
-bucket, a device's coordinates. Leaves: `GradientSum`s over the same devices, and the returns that
-travel by themselves.
+"""Gradient reduction of a bucket: all-reduce, or reduce-scatter under ZeRO. Enters: a
+`ParallelGraph`, a bucket, a device's coordinates. Leaves: `GradientSum`s over the same devices, and
+the returns that travel by themselves.
 
 A parameter that is sharded is cut once more, into whole rows, over the devices that would hold
 copies of its piece (`buckets`), or over those of them that are near each other; what is summed
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
 from meshwright.lower.buckets import Bucket, BucketParameter, CopySum
-from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.machine import Coordinates
+from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.transfers import GroupCollective, Step
 
 
@@ -29,18 +29,18 @@ class GradientSum(NamedTuple):
     """What sums its shard once more, over those that have a copy of it."""
 
 
-def sums(wiring: Dataflow, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
+def sums(parallel: ParallelGraph, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
     """What a device sums of a bucket, in an order that does not depend on what it has."""
     found: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
     key: tuple[str, ...]
     for kept in bucket.parameters:
-        if not kept.returns or not wiring.made[kept.name].there.holds(here):
+        if not kept.returns or not parallel.made[kept.name].there.holds(here):
             continue
-        dtype = wiring.plan.graph.specs[kept.name].dtype
+        dtype = parallel.plan.graph.specs[kept.name].dtype
         if kept.shards:
             key = "", f"{kept.shards} {kept.copies}", dtype
             found.setdefault(key, []).append((kept, None))
-        elif (step := _single(wiring.returns[kept.returns[0]].steps)) is not None:
+        elif (step := _single(parallel.returns[kept.returns[0]].steps)) is not None:
             key = str(step.inside), str(step.beside), dtype
             found.setdefault(key, []).append((kept, step))
     return tuple(
@@ -50,22 +50,22 @@ def sums(wiring: Dataflow, bucket: Bucket, here: Coordinates) -> tuple[GradientS
     )
 
 
-def alone(wiring: Dataflow, kept: BucketParameter) -> tuple[int, ...]:
+def alone(parallel: ParallelGraph, kept: BucketParameter) -> tuple[int, ...]:
     """The returns of a parameter that travel by themselves."""
     if not kept.returns:
         return ()
-    first = wiring.returns[kept.returns[0]].steps
+    first = parallel.returns[kept.returns[0]].steps
     return kept.returns[1:] if kept.shards or _single(first) is not None else kept.returns
 
 
 def gathered(
-    wiring: Dataflow, bucket: Bucket, here: Coordinates
+    parallel: ParallelGraph, bucket: Bucket, here: Coordinates
 ) -> tuple[tuple[BucketParameter, ...], ...]:
     """The sharded parameters of a bucket that a device has: those that are gathered together."""
     found: dict[tuple[tuple[int, ...], str], list[BucketParameter]] = {}
     for kept in bucket.parameters:
-        if kept.shards and wiring.made[kept.name].there.holds(here):
-            key = kept.shards, wiring.plan.graph.specs[kept.name].dtype
+        if kept.shards and parallel.made[kept.name].there.holds(here):
+            key = kept.shards, parallel.plan.graph.specs[kept.name].dtype
             found.setdefault(key, []).append(kept)
     return tuple(map(tuple, found.values()))
 

@@ -65,8 +65,8 @@ class _Traffic:
     """What one device sends."""
 
     def __init__(self, script: Script, device: int) -> None:
-        self._script, self._wiring, self._device = script, script.wiring, device
-        self._here = script.wiring.machine.coordinates(device)
+        self._script, self._parallel, self._device = script, script.parallel, device
+        self._here = script.parallel.machine.coordinates(device)
         self._reductions = Reductions(script.plan)
         self._chains = DeviceChains(script.plan, device)
         self._known = cache(self._of)
@@ -76,17 +76,17 @@ class _Traffic:
         return self._known(own.kind, own.number)
 
     def _of(self, kind: Kind, number: int) -> int:
-        wiring = self._wiring
+        parallel = self._parallel
         match kind:
             case "Run":
                 return sum(self._inside(number, back=False))
             case "Reverse":
                 return sum(self._inside(number, back=True))
             case "Carry":
-                delivery = wiring.deliveries[number]
+                delivery = parallel.deliveries[number]
                 return self._transfer(delivery.steps, self._item(delivery.tensor))
             case "Bring":
-                back = wiring.returns[number]
+                back = parallel.returns[number]
                 return self._transfer(back.steps, self._item(back.tensor))
             case "Drop":
                 return 0
@@ -98,7 +98,7 @@ class _Traffic:
                 assert_never(kind)
 
     def _item(self, tensor: str) -> int:
-        return ITEM_BYTES[self._wiring.plan.graph.specs[tensor].dtype]
+        return ITEM_BYTES[self._parallel.plan.graph.specs[tensor].dtype]
 
     def _transfer(self, steps: Sequence[Step], item: int) -> int:
         return sum(self._step(step, item) for step in steps)
@@ -133,14 +133,14 @@ class _Traffic:
 
     def _sizes(self, step: GroupCollective, lying: TensorPlacement, item: int) -> list[int]:
         """Bytes that each member holds."""
-        members = self._wiring.machine.along(step.inside, self._here)
+        members = self._parallel.machine.along(step.inside, self._here)
         return [elements(lying.box(own)) * item for own in members]
 
     def _rooted(
         self, step: GroupCollective, end: TensorPlacement, everywhere: TensorPlacement, item: int
     ) -> int:
         """What ends, or begins, at the one member that holds `end`."""
-        machine = self._wiring.machine
+        machine = self._parallel.machine
         root = next(own for own in machine.along(step.inside, self._here) if end.holds(own))
         whole = elements(everywhere.box(self._here)) * item
         links = self._chains.rooted(step.kind, step.inside, whole, machine.device(root))
@@ -152,9 +152,9 @@ class _Traffic:
 
     def _inside(self, number: int, *, back: bool) -> Iterator[int]:
         """What operators of a segment tell their other parts in one pass."""
-        wiring = self._wiring
+        parallel = self._parallel
         for unit in self._script.segments[number].units:
-            tasks, own = wiring.tasks[unit], wiring.plan.units[unit]
+            tasks, own = parallel.tasks[unit], parallel.plan.units[unit]
             if not tasks.works(self._here):
                 continue
             for place, piece in enumerate(tasks.pieces(self._here, 0)):
@@ -175,7 +175,7 @@ class _Traffic:
     def _tokens(self, tasks: Tasks, place: int, *, back: bool) -> int:
         """What goes to the experts of others, and what goes back to their tokens."""
         inside, _ = tasks.along(tasks.pieces(self._here, 0)[place].exchanging)
-        members = tuple(self._wiring.machine.along(inside, self._here))
+        members = tuple(self._parallel.machine.along(inside, self._here))
         calls = [tasks.pieces(own, 0)[place].call for own in members]
         wanted = tasks.unit.members[place].wanted
         return sent_tokens(calls, members.index(self._here), wanted if back else None)
@@ -184,22 +184,22 @@ class _Traffic:
         return math.prod(self._shape(parameter))
 
     def _shape(self, parameter: str) -> tuple[int, ...]:
-        return shape_of(self._wiring.made[parameter].there.box(self._here))
+        return shape_of(self._parallel.made[parameter].there.box(self._here))
 
     def _gathered(self, bucket: Bucket) -> int:
         total = 0
-        for alike in gathered(self._wiring, bucket, self._here):
+        for alike in gathered(self._parallel, bucket, self._here):
             sizes = self._shards(alike)
             links = self._chains.gathered(alike[0].shards, sizes[0])
             total += sent(Collective.ALL_GATHER, links, sizes)
         return total
 
     def _settled(self, bucket: Bucket) -> int:
-        own = sum(self._row(total) for total in sums(self._wiring, bucket, self._here))
+        own = sum(self._row(total) for total in sums(self._parallel, bucket, self._here))
         return own + sum(
-            self._transfer(self._wiring.returns[number].steps, self._item(kept.name))
+            self._transfer(self._parallel.returns[number].steps, self._item(kept.name))
             for kept in bucket.parameters
-            for number in alone(self._wiring, kept)
+            for number in alone(self._parallel, kept)
         )
 
     def _row(self, total: GradientSum) -> int:
@@ -215,13 +215,13 @@ class _Traffic:
     def _between_copies(self, total: GradientSum, sizes: Sequence[int], item: int) -> int:
         """For the sum of a device's shard over those that have a copy of it."""
         assert total.copies is not None
-        members = list(self._wiring.machine.along(total.parameters[0].shards, self._here))
+        members = list(self._parallel.machine.along(total.parameters[0].shards, self._here))
         own = sizes[members.index(self._here)]
         return self._summed(*total.copies, max(sizes), own // item, item) if own else 0
 
     def _shards(self, alike: Sequence[BucketParameter]) -> list[int]:
         """Bytes that each member has of a row of sharded pieces."""
-        machine, item = self._wiring.machine, self._item(alike[0].name)
+        machine, item = self._parallel.machine, self._item(alike[0].name)
         shards = (
             [last - first for first, last in kept.stretches(machine, self._shape(kept.name))]
             for kept in alike

@@ -75,7 +75,7 @@ class Executor:
         self.script = Script(plan, returned=() if beside is None else returned)
         self.wire, self.rank, self.device = wire, rank, device
         self.backend, self._returned = backend, frozenset(returned)
-        self._here = self.script.wiring.machine.coordinates(rank)
+        self._here = self.script.parallel.machine.coordinates(rank)
         make_current(device)
         self._mover = Resharder(plan, wire, rank, device)
         self._lane: CommStream = CommStream(device) if beside is None else beside._lane
@@ -105,7 +105,7 @@ class Executor:
             if self._settler.travels(bucket)
         }
         """Buckets whose gradients are summed with other ranks."""
-        self._dropped = last_uses(self.script.wiring, self.instructions, self._segment)
+        self._dropped = last_uses(self.script.parallel, self.instructions, self._segment)
         self.seed, self.exact = 0, exact
         self._moment = DrawMoment(0, 0)
         self._kept: Pieces = {}
@@ -123,16 +123,16 @@ class Executor:
 
     def _prepare(self) -> None:
         """Compile everything in the order of the script: so members make their groups together."""
-        wiring = self.script.wiring
+        parallel = self.script.parallel
         for own in self.instructions:
             match own.kind:
                 case "Run":
                     self._segment(own.number, own.micro_batch)
                 case "Carry":
-                    delivery = wiring.deliveries[own.number]
+                    delivery = parallel.deliveries[own.number]
                     self._action("Carry", own.number, delivery.steps, delivery.tensor)
                 case "Bring":
-                    back = wiring.returns[own.number]
+                    back = parallel.returns[own.number]
                     self._action("Bring", own.number, back.steps, back.tensor)
                 case "Gather" | "Settle":
                     self._settler.prepare(self.script.buckets[own.number])
@@ -158,7 +158,7 @@ class Executor:
         for name in tuple(self._fetched):
             self._there(name)
         self._follow_statistics()
-        if len(self.script.wiring.machine.sizes) == 0:
+        if len(self.script.parallel.machine.sizes) == 0:
             loss = self._whole_loss()
         else:
             loss = self._await(self._lane.begin(self._whole_loss), "loss")
@@ -220,23 +220,23 @@ class Executor:
 
     def _mine(self, own: Instruction) -> bool:
         """Whether this rank has a part in an instruction."""
-        wiring = self.script.wiring
+        parallel = self.script.parallel
         match own.kind:
             case "Run" | "Reverse":
                 first = self.script.segments[own.number].units[0]
-                return wiring.tasks[first].works(self._here)
+                return parallel.tasks[first].works(self._here)
             case "Carry":
-                return self._mover.takes_part(wiring.deliveries[own.number].steps)
+                return self._mover.takes_part(parallel.deliveries[own.number].steps)
             case "Bring":
-                return self._mover.takes_part(wiring.returns[own.number].steps)
+                return self._mover.takes_part(parallel.returns[own.number].steps)
             case "Gather" | "Drop" | "Settle":
                 return self._in_bucket(own.number)
 
     def _in_bucket(self, number: int) -> bool:
-        bucket, wiring = self.script.buckets[number], self.script.wiring
+        bucket, parallel = self.script.buckets[number], self.script.parallel
         return any(
             kept.name in self.parameters.pieces
-            or any(self._mover.takes_part(wiring.returns[r].steps) for r in kept.returns)
+            or any(self._mover.takes_part(parallel.returns[r].steps) for r in kept.returns)
             for kept in bucket.parameters
         )
 
@@ -321,7 +321,7 @@ class Executor:
 
     def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
-        value = self._values.get(source(self.script.wiring, leaf.delivery, own.micro_batch))
+        value = self._values.get(source(self.script.parallel, leaf.delivery, own.micro_batch))
         if value is None:
             assert leaf.parameter
             self._there(leaf.tensor)
@@ -333,10 +333,10 @@ class Executor:
         return value
 
     def _carry(self, own: Instruction) -> None:
-        delivery = self.script.wiring.deliveries[own.number]
+        delivery = self.script.parallel.deliveries[own.number]
         action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
         piece = self.parameters.pieces.get(delivery.tensor)
-        if self.script.wiring.made[delivery.tensor].parameter:
+        if self.script.parallel.made[delivery.tensor].parameter:
             self._there(delivery.tensor)
             value = None if piece is None else piece.kept
         else:
@@ -379,7 +379,7 @@ class Executor:
     def _leave(self, leaf: Leaf, micro: int, gradient: Tensor) -> None:
         """Put a gradient where it travels from, or where it is wanted if that is here."""
         assert leaf.return_ is not None
-        if self.script.wiring.returns[leaf.return_].steps:
+        if self.script.parallel.returns[leaf.return_].steps:
             self._left.add((leaf.return_, micro), gradient)
         else:
             self._gradients.add((leaf.tensor, micro), gradient)
@@ -394,7 +394,7 @@ class Executor:
         return gradient
 
     def _bring(self, own: Instruction) -> None:
-        back = self.script.wiring.returns[own.number]
+        back = self.script.parallel.returns[own.number]
         action = self._action("Bring", own.number, back.steps, back.tensor)
         left = self._left.taken((own.number, own.micro_batch))
         value = self._mover.filled(left, back.lying, self._mover.dtype(back.tensor))
@@ -447,7 +447,7 @@ class Executor:
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""
-        lying = self.script.wiring.made[self.script.plan.graph.loss or ""].there
+        lying = self.script.parallel.made[self.script.plan.graph.loss or ""].there
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if self._here in lying.terms():
             total += torch.stack(self._losses).double().sum()

@@ -34,7 +34,7 @@ class GradientReducer:
         self, script: Script, parameters: Parameters, mover: Resharder, wire: Communicator
     ) -> None:
         self._script, self._parameters, self._mover, self._wire = script, parameters, mover, wire
-        self._returns = script.wiring.returns
+        self._returns = script.parallel.returns
         self._actions: dict[int, Action] = {}
         """Of the returns that travel by themselves."""
         self._known: dict[str, tuple[GradientSum, ...]] = {}
@@ -52,7 +52,7 @@ class GradientReducer:
             else:
                 self._reducer(own.step, pieces)
         for kept in bucket.parameters:
-            for number in alone(self._script.wiring, kept):
+            for number in alone(self._script.parallel, kept):
                 steps = self._returns[number].steps
                 if steps and self._mover.takes_part(steps):
                     self._actions[number] = self._mover.action(steps, self._mover.dtype(kept.name))
@@ -60,7 +60,7 @@ class GradientReducer:
     def _sums(self, bucket: Bucket) -> tuple[GradientSum, ...]:
         first = bucket.parameters[0].name
         if first not in self._known:
-            self._known[first] = sums(self._script.wiring, bucket, self._mover.here)
+            self._known[first] = sums(self._script.parallel, bucket, self._mover.here)
         return self._known[first]
 
     def _pieces(self, parameters: Iterable[BucketParameter]) -> list[ParameterPiece]:
@@ -87,7 +87,7 @@ class GradientReducer:
         for own in self._sums(bucket):
             self._sum_together(own, left, found)
         for kept in bucket.parameters:
-            for number in alone(self._script.wiring, kept):
+            for number in alone(self._script.parallel, kept):
                 self._add(kept, number, left, found)
         return [
             _put(self._parameters.pieces[kept.name], found.get(kept.name))
@@ -110,7 +110,7 @@ class GradientReducer:
 
     def gather(self, bucket: Bucket) -> None:
         """Put the sharded pieces of a bucket together from what the optimizers have seen."""
-        for alike in gathered(self._script.wiring, bucket, self._mover.here):
+        for alike in gathered(self._script.parallel, bucket, self._mover.here):
             pieces = self._pieces(alike)
             sharings = [_sharing(piece) for piece in pieces]
             own = torch.cat([piece.seen.detach() for piece in pieces])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from meshwright.lower.dataflow import Dataflow
+from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.script import Instruction
 from meshwright.run.exec.segments import Compiled
 
@@ -19,16 +19,16 @@ Segments = Callable[[int, int], Compiled]
 """A segment by its number and micro-batch."""
 
 
-def source(wiring: Dataflow, delivery: int, micro: int) -> Key:
+def source(parallel: ParallelGraph, delivery: int, micro: int) -> Key:
     """Under which key the value of a delivery is."""
-    own = wiring.deliveries[delivery]
-    if wiring.made[own.tensor].parameter:
+    own = parallel.deliveries[delivery]
+    if parallel.made[own.tensor].parameter:
         return "delivery", delivery, 0
     return ("delivery", delivery, micro) if own.steps else ("tensor", own.tensor, micro)
 
 
 def last_uses(
-    wiring: Dataflow, instructions: Sequence[Instruction], segments: Segments
+    parallel: ParallelGraph, instructions: Sequence[Instruction], segments: Segments
 ) -> list[list[Key]]:
     """For each instruction the values that nobody needs after it."""
     dropped: list[list[Key]] = [[] for _ in instructions]
@@ -39,7 +39,7 @@ def last_uses(
             if key not in needed:
                 dropped[number].append(key)
             needed.discard(key)
-        for key in _reads(wiring, own, segments):
+        for key in _reads(parallel, own, segments):
             if key not in needed:
                 needed.add(key)
                 dropped[number].append(key)
@@ -54,9 +54,9 @@ def _writes(own: Instruction, segments: Segments) -> Iterator[Key]:
             yield "tensor", name, own.micro_batch
 
 
-def _reads(wiring: Dataflow, own: Instruction, segments: Segments) -> Iterator[Key]:
+def _reads(parallel: ParallelGraph, own: Instruction, segments: Segments) -> Iterator[Key]:
     if own.kind == "Carry":
-        yield "tensor", wiring.deliveries[own.number].tensor, own.micro_batch
+        yield "tensor", parallel.deliveries[own.number].tensor, own.micro_batch
     elif own.kind == "Run":
         for leaf, _ in segments(own.number, own.micro_batch).leaves:
-            yield source(wiring, leaf.delivery, own.micro_batch)
+            yield source(parallel, leaf.delivery, own.micro_batch)

@@ -66,9 +66,9 @@ class _Output:
     def __init__(self, script: Script, mover: Resharder, shares: DataShares, name: str) -> None:
         self.name, self._script, self._mover, self._shares = name, script, mover, shares
         self._shape = script.plan.graph.specs[name].shape
-        self._there = script.wiring.made[name].there
-        self._micro_batches = range(script.wiring.samples.micro_batches)
-        self._machine = script.wiring.machine
+        self._there = script.parallel.made[name].there
+        self._micro_batches = range(script.parallel.samples.micro_batches)
+        self._machine = script.parallel.machine
 
     def gathered(self, pieces: Mapping[tuple[str, int], Tensor], *, share: bool) -> Tensor:
         local = self._local if share else None
@@ -78,7 +78,7 @@ class _Output:
             part = way.action(pieces.get((self.name, micro)))
             assert part is not None, "an output arrives everywhere"
             parts.append(part)
-        dim = self._script.wiring.samples.dims.get(self.name, WHOLE)
+        dim = self._script.parallel.samples.dims.get(self.name, WHOLE)
         result = parts[0] if len(parts) == 1 else torch.cat(parts, dim)
         if not share or local is not None or self._rows is None:
             return result
@@ -100,11 +100,11 @@ class _Output:
     @property
     def _cut_micro_batches(self) -> range:
         """Those that each make a part; one that all make alike is that of the last."""
-        cuts = self._script.wiring.samples.dims.get(self.name, WHOLE) >= 0
+        cuts = self._script.parallel.samples.dims.get(self.name, WHOLE) >= 0
         return self._micro_batches if cuts else self._micro_batches[-1:]
 
     def _frame(self, micro: int) -> Box:
-        return self._script.wiring.samples.frame(self.name, self._shape, micro)
+        return self._script.parallel.samples.frame(self.name, self._shape, micro)
 
     @cached_property
     def _whole(self) -> _Way:
@@ -137,7 +137,7 @@ class _Output:
     def _sample_dim(self) -> int:
         """Along which samples lie; WHOLE if along none."""
         script = self._script
-        unit = script.plan.units[script.wiring.made[self.name].unit]
+        unit = script.plan.units[script.parallel.made[self.name].unit]
         if unit.samples is None:
             return WHOLE
         return states_inside(unit, script.plan.graph)[self.name][unit.samples]

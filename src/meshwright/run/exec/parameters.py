@@ -151,11 +151,11 @@ class Parameters:
         self.pieces: dict[str, ParameterPiece] = dict(self._pieces())
 
     def _pieces(self) -> Iterator[tuple[str, ParameterPiece]]:
-        wiring = self._script.wiring
+        parallel = self._script.parallel
         kept = {own.name: own for b in self._script.buckets for own in b.parameters}
-        for parameter in wiring.plan.graph.parameters:
+        for parameter in parallel.plan.graph.parameters:
             name, spec = parameter.tensor.name, parameter.tensor.spec
-            made = wiring.made.get(name)
+            made = parallel.made.get(name)
             if made is None or not made.there.holds(self._here):
                 continue
             box = made.there.box(self._here)
@@ -170,5 +170,5 @@ class Parameters:
     def _sharing(self, kept: BucketParameter | None, shape: tuple[int, ...]) -> Sharing | None:
         if kept is None or not kept.shards:
             return None
-        stretches = kept.stretches(self._script.wiring.machine, shape)
+        stretches = kept.stretches(self._script.parallel.machine, shape)
         return Sharing(stretches, self._mover.members(kept.shards).index(self._mover.rank))

@@ -152,7 +152,7 @@ class Compiler:
         self._script, self._here, self._returned = script, here, returned
         self._joining, self._routing = joining, routing
         self._now, self.device, self._exact = moment, device, exact
-        self.statistics = CallStatistics(script, script.wiring.machine.device(here))
+        self.statistics = CallStatistics(script, script.parallel.machine.device(here))
         self._traced: DrawMoment | None = None
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
@@ -161,11 +161,11 @@ class Compiler:
 
     def _wanted_elsewhere(self) -> set[str]:
         """Tensors that another segment reads, or that travel; the loss, and what is returned."""
-        script, wiring = self._script, self._script.wiring
+        script, parallel = self._script, self._script.parallel
         found = {script.plan.graph.loss or "", *self._returned}
-        for (unit, _), reading in wiring.readings.items():
-            delivery = wiring.deliveries[reading.delivery]
-            made = wiring.made[delivery.tensor]
+        for (unit, _), reading in parallel.readings.items():
+            delivery = parallel.deliveries[reading.delivery]
+            made = parallel.made[delivery.tensor]
             if made.parameter:
                 continue
             if delivery.steps or script.home[made.unit] != script.home[unit]:
@@ -206,7 +206,7 @@ class _Draft:
     def finished(self) -> Compiled:
         script = self.own._script
         for unit in script.segments[self.number].units:
-            pieces = script.wiring.tasks[unit].pieces(self.own._here, self.micro)
+            pieces = script.parallel.tasks[unit].pieces(self.own._here, self.micro)
             for member, piece in enumerate(pieces):
                 self._add(unit, member, piece)
         outputs = tuple(
@@ -241,13 +241,13 @@ class _Draft:
         )
 
     def _around(self, unit: int, piece: MemberPiece) -> OperatorContext:
-        own, wiring = self.own, self.own._script.wiring
+        own, parallel = self.own, self.own._script.parallel
         graph = own._script.plan.graph
-        cut = wiring.samples.split[unit] is not None
+        cut = parallel.samples.split[unit] is not None
         return OperatorContext(
             name=piece.operator,
             whole=graph.call(graph.named[piece.operator]),
-            micro_batches=wiring.samples.micro_batches if cut else 1,
+            micro_batches=parallel.samples.micro_batches if cut else 1,
             together=self._together(unit, piece),
             through=self._routed(unit, piece),
             moment=own.moment,
@@ -264,24 +264,24 @@ class _Draft:
         """Whether what a unit computes here is computed elsewhere too, or again."""
         script = self.own._script
         again = script.segments[self.number].layer is not None
-        return again or REPLICA in script.wiring.layouts[unit].roles
+        return again or REPLICA in script.parallel.layouts[unit].roles
 
     def _together(self, unit: int, piece: MemberPiece) -> JointReductions:
         if not piece.summing:
             return ALONE
-        group = self.own._script.wiring.tasks[unit].along(piece.summing)
+        group = self.own._script.parallel.tasks[unit].along(piece.summing)
         return self.own._joining(*group, STATISTIC * piece.statistics)
 
     def _routed(self, unit: int, piece: MemberPiece) -> Through | None:
         """What takes tokens to the experts of other devices, where these hold any."""
         if not piece.exchanging:
             return None
-        wiring = self.own._script.wiring
-        inside, _ = wiring.tasks[unit].along(piece.exchanging)
-        place = [own.operator for own in wiring.plan.units[unit].members].index(piece.operator)
+        parallel = self.own._script.parallel
+        inside, _ = parallel.tasks[unit].along(piece.exchanging)
+        place = [own.operator for own in parallel.plan.units[unit].members].index(piece.operator)
         held = (
-            experts_held(wiring.tasks[unit].pieces(own, self.micro)[place].call)
-            for own in wiring.machine.along(inside, self.own._here)
+            experts_held(parallel.tasks[unit].pieces(own, self.micro)[place].call)
+            for own in parallel.machine.along(inside, self.own._here)
         )
         return self.own._routing(inside, tuple(held))
 
@@ -296,16 +296,16 @@ class _Draft:
 
     def _entering(self, unit: int, place: tuple[int, int], name: str) -> object:
         """The key of what enters the segment for a member."""
-        wiring = self.own._script.wiring
-        shape = wiring.plan.graph.specs[name].shape
+        parallel = self.own._script.parallel
+        shape = parallel.plan.graph.specs[name].shape
         if name in self.own._fixed:
             self.fixed[name] = self._slot(name, full(shape))
             return name
-        reading = wiring.readings[unit, wiring.ports[unit][place]]
-        delivery = wiring.deliveries[reading.delivery]
-        leaf = Leaf(name, *reading, wiring.made[name].parameter)
+        reading = parallel.readings[unit, parallel.ports[unit][place]]
+        delivery = parallel.deliveries[reading.delivery]
+        leaf = Leaf(name, *reading, parallel.made[name].parameter)
         if leaf not in self.leaves:
-            frame = wiring.samples.frame(name, shape, self.micro)
+            frame = parallel.samples.frame(name, shape, self.micro)
             box = beyond(delivery.lying.box(self.own._here), frame)
             self.leaves[leaf] = self._slot(leaf, box)
         return leaf

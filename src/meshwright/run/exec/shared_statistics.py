@@ -102,14 +102,14 @@ def counters(plan: Plan, buffers: Container[str]) -> tuple[tuple[str, int], ...]
 
 def _held(script: Script, calls: AbstractSet[str]) -> dict[str, dict[int, Box]]:
     """For each call that a step runs the channels that each device has of it."""
-    wiring, found = script.wiring, dict[str, dict[int, Box]]()
+    parallel, found = script.parallel, dict[str, dict[int, Box]]()
     running = {own.number for own in script.instructions if own.kind == "Run"}
-    for unit, tasks in enumerate(wiring.tasks):
+    for unit, tasks in enumerate(parallel.tasks):
         others = calls.isdisjoint(member.operator for member in tasks.unit.members)
         if others or script.home[unit] not in running:
             continue
         for device in range(script.plan.cluster.devices):
-            here = wiring.machine.coordinates(device)
+            here = parallel.machine.coordinates(device)
             for piece in tasks.pieces(here, 0) if tasks.works(here) else ():
                 box = piece.inputs[MEAN] if piece.operator in calls else None
                 if box is not None:

@@ -150,7 +150,7 @@ class StagePasses(TwoPasses):
 
     def _whole_gradient(self, gate: str) -> Tensor:
         """The gradient of what entered by a gate, put together on every rank."""
-        there, piece = self.script.wiring.made[gate].there, self._came.get(gate)
+        there, piece = self.script.parallel.made[gate].there, self._came.get(gate)
         if piece is None and there.holds(self._here):
             shape = shape_of(there.box(self._here))
             piece = torch.zeros(shape, dtype=self._mover.dtype(gate), device=self.device)

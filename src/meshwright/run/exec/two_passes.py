@@ -78,7 +78,7 @@ class TwoPasses(Executor):
             self._await(handle, "settle")
         for name in tuple(self._fetched):
             self._there(name)
-        if self.script.wiring.machine.sizes:
+        if self.script.parallel.machine.sizes:
             self._await(self._lane.begin(self.wire.finish), "outputs")
         for kept in (self._values, self._tape, self._inputs):
             kept.clear()

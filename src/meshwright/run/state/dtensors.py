@@ -47,7 +47,7 @@ ALONE = "alone"
 def mesh_of(script: Script) -> ParameterAxes:
     """The mesh of a plan's parameters, with an axis for those that are on one device alone."""
     mesh = parameter_axes(
-        script.wiring, {own.name: own.shards for b in script.buckets for own in b.parameters}
+        script.parallel, {own.name: own.shards for b in script.buckets for own in b.parameters}
     )
     if not any(all(role == "at" for role in own) for own in mesh.along.values()):
         return mesh
@@ -64,9 +64,9 @@ def unsayable(script: Script, holdings: Holdings, mesh: ParameterAxes) -> str | 
 
 
 def _agrees(script: Script, holdings: Holdings, mesh: ParameterAxes, name: str) -> bool:
-    machine = script.wiring.machine
+    machine = script.parallel.machine
     shape = script.plan.graph.stored[name].shape
-    for here in machine.present(script.wiring.made[name].there.states):
+    for here in machine.present(script.parallel.made[name].there.states):
         box = chunk(shape, mesh.along[name], _places(mesh.axes, here, machine.sizes))
         kept = [region.box for region in holdings.regions(name, machine.device(here))]
         if kept != ([box] if math.prod(shape_of(box)) else []):
@@ -117,7 +117,7 @@ def expose(executor: Executor, holdings: Holdings) -> None:
             "saves by model.save, give parallelize(..., dtensors=False)",
         )
     names = tuple(axis.name for axis in mesh.axes)
-    ranks = _ranks(mesh.axes, executor.script.wiring.machine.sizes)
+    ranks = _ranks(mesh.axes, executor.script.parallel.machine.sizes)
     root = DeviceMesh(executor.device.type, ranks, mesh_dim_names=names)
     for name, piece in executor.parameters.pieces.items():
         along = mesh.along[name]

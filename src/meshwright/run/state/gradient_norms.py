@@ -38,7 +38,7 @@ class Norms:
         """
         script = self._executor.script
         pieces = self._executor.parameters.pieces
-        made = script.wiring.made
+        made = script.parallel.made
         read = [own for own in script.plan.graph.parameters if own.tensor.name in made]
         here = all(not any(map(is_at, made[own.tensor.name].there.states)) for own in read)
         return here and all(

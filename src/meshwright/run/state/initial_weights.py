@@ -36,7 +36,7 @@ def initialise(executor: Executor, module: nn.Module, seed: int) -> None:
     read = {n: own.tensor.name for own in graph.parameters for n in names_of(own)}
     for key, value in drawn(module, seed):
         name = read.get(key, key)
-        if name not in executor.script.wiring.made:
+        if name not in executor.script.parallel.made:
             names = [own for own in given if read.get(own, own) == name]
             executor.buffers |= {own: value.to(executor.device) for own in names}
         elif name in executor.parameters.pieces:

@@ -106,7 +106,7 @@ def full_gradients(executor: Executor) -> dict[str, Tensor] | None:
     All ranks take part. What has none, on the rank that keeps it, has zeros.
     """
     holdings, graph = Holdings(executor.script), executor.script.plan.graph
-    kept = set(executor.script.wiring.made)
+    kept = set(executor.script.parallel.made)
     found: dict[str, Tensor] = {}
     for parameter in graph.parameters:
         name = parameter.tensor.name
@@ -129,7 +129,7 @@ def _gradient_of(
 
 def _entries(executor: Executor) -> Iterator[tuple[str, ...]]:
     """The names of every tensor of the state; several if it is tied."""
-    graph, kept = executor.script.plan.graph, set(executor.script.wiring.made)
+    graph, kept = executor.script.plan.graph, set(executor.script.parallel.made)
     yield from (names_of(own) for own in graph.parameters if own.tensor.name in kept)
     yield from buffer_names(executor)
 
@@ -201,7 +201,7 @@ def names_of(parameter: Parameter) -> tuple[str, ...]:
 
 def others(executor: Executor, keys: Collection[str]) -> list[str]:
     """The keys of a state that are no parameters which operators read."""
-    graph, kept = executor.script.plan.graph, executor.script.wiring.made
+    graph, kept = executor.script.plan.graph, executor.script.parallel.made
     read = {n for own in graph.parameters if own.tensor.name in kept for n in names_of(own)}
     return [key for key in keys if key not in read]
 

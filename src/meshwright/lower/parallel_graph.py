@@ -1,6 +1,7 @@
-"""Dataflow of a plan: every edge with the placement at both ends and the resharding between.
-Enters: a plan. Leaves: `Dataflow`: how every tensor lies where it is made and where it is read, and
-the transfers between.
+"""The parallel computation graph of a plan (Unity, OSDI 2022): every edge with the placement at
+both ends and the resharding between. Enters: a plan. Leaves: `ParallelGraph`: how every tensor lies
+where it is made and where it is read, and the transfers between; `parallel_operators` writes it
+down as Unity does.
 
 A delivery is a tensor as one or several units need it; a return is the gradient of a tensor as one
 or several of them leave it, on its way to where the tensor was made. A parameter lies as its first
@@ -22,10 +23,11 @@ from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import Step, transfer
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import Layout
-from meshwright.sharding.parallel_graph import along_factors
 from meshwright.sharding.states import (
     WHOLE,
     State,
+    States,
+    at,
     gradient_made,
     gradient_needed,
     needed,
@@ -72,7 +74,7 @@ class TensorReading(NamedTuple):
     return_: int | None
 
 
-class Dataflow:
+class ParallelGraph:
     """All tensors of a plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -202,6 +204,18 @@ class Dataflow:
 
     def _framed(self, tensor: str, box: Box) -> Box:
         return within(box, self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
+
+
+def along_factors(unit: OpGroup, by_split: tuple[State, ...], layout: Layout) -> States:
+    """The states of a tensor along every factor, given those under each split of its unit."""
+    numbers = {split.name: number for number, split in enumerate(unit.splits)}
+    found: list[State] = []
+    for role, coordinate in zip(layout.roles, layout.coordinates(), strict=True):
+        if coordinate is not None:
+            found.append(at(coordinate))
+        else:
+            found.append(by_split[numbers[role]] if role in numbers else WHOLE)
+    return tuple(found)
 
 
 def _divides(
