@@ -141,7 +141,7 @@ def read_megatron(text: str, devices: int) -> Written:
         model=model_named(flags.values),
         sizes=sizes_said(flags.values),
         problems=problems,
-        notes=(*_notes(flags, data), *_note_on_stages(stages)),
+        notes=(*_notes(flags), *_note_on_stages(stages)),
         ignored=tuple(f"--{name}" for name in flags.values if not _about(name)),
         software=_software(flags),
     )
@@ -249,7 +249,7 @@ def _note_on_stages(stages: tuple[int, ...]) -> Iterator[str]:
         yield f"stages of {said} layers are priced as {counted}"
 
 
-def _notes(flags: _Flags, data: int) -> list[str]:
+def _notes(flags: _Flags) -> list[str]:
     notes = [
         f"--{name} is not known here and not counted; {nearest(name, COUNTED)}"
         for name in flags.values
@@ -258,8 +258,6 @@ def _notes(flags: _Flags, data: int) -> list[str]:
     selective = flags.values.get("recompute-granularity") == "selective"
     if selective or flags.has("recompute-activations"):
         notes.append("selective recomputation is priced as none: attention keeps no scores here")
-    if flags.has("bf16") and data > 1:
-        notes.append("gradients are held in bfloat16; Megatron sums them in float32")
     return notes
 
 
