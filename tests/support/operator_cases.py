@@ -333,6 +333,8 @@ ATTENTION = (
 EMBEDDING = (
     case("embedding", real(9, 6), whole(9, 5, 4)),
     case("embedding", real(9, 6), whole(9, 5), padding_idx=2),
+    case("embedding", real(9, 6), whole(3, 5, 4), scale_grad_by_freq=True),
+    case("embedding_bag", real(9, 6), whole(3, 5, 4), scale_grad_by_freq=True),
     case("embedding_bag", real(9, 6), whole(9, 5, 4)),
     case("embedding_bag", real(9, 6), whole(9, 5, 4), mode=1),
     case("embedding_bag", real(9, 6), whole(9, 12), Operand("offsets", (3,), 12)),
