@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -109,6 +110,8 @@ def test_other_numbers_on_one_device_are_refused() -> None:
         refuse_incomparable(planned(0.1, 1))
     with pytest.raises(InputError, match="'normed' normalises each of 2 micro-batches"):
         refuse_incomparable(planned(0.0, 2))
+    evaluating = parse_graph(str(planned(0.0, 2).graph).replace("training=true", "training=false"))
+    refuse_incomparable(msgspec.structs.replace(planned(0.0, 2), graph=evaluating))
 
 
 class Greedy(nn.Module):

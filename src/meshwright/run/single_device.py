@@ -159,7 +159,11 @@ def refuse_incomparable(plan: Plan) -> None:
             f"operator {drawing[0].name!r} draws random numbers, on one device others than on many",
             "compare without dropout (a probability of 0) and without noise",
         )
-    normalising = [own for own in plan.graph.operators if own.kind == "batch_norm"]
+    normalising = [
+        own
+        for own in plan.graph.operators
+        if own.kind == "batch_norm" and dict(own.attributes).get("training", True)
+    ]
     if normalising and plan.options.micro_batches > 1:
         raise InputError(
             f"operator {normalising[0].name!r} normalises each of {plan.options.micro_batches} "
