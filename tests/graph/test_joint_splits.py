@@ -59,7 +59,8 @@ def hidden(case: Case) -> list[torch.Tensor | None]:
     tensors = case.tensors()
     place = 3 if "attention" in case.kind else 0
     scores, other = tensors[place], tensors[1]
-    assert scores is not None and other is not None
+    assert scores is not None
+    assert other is not None
     with torch.no_grad():
         if place:
             scores[..., 0, :] = -torch.inf

@@ -135,3 +135,24 @@ def test_batches_stay_as_they_are_and_sparse_gradients_are_tensors() -> None:
     assert torch.equal(batch[1], torch.ones(3, 3))
     expected = torch.zeros(5, 3).index_put((batch[0],), torch.tensor(2.0), accumulate=True)
     assert torch.equal(trained.gradients["words.weight"], expected)
+
+
+class Overwriting(nn.Module):
+    """Writes over what its own backward pass needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = (x * self.weight).exp()
+        made += 1
+        return made.sum()
+
+
+def test_a_model_that_one_device_cannot_train_is_a_sentence() -> None:
+    example = Example(model=Overwriting(), inputs=(torch.ones(2),))
+    with pytest.raises(InputError, match="cannot train the model on one device: one of the variab"):
+        train_alone(
+            example, [(torch.ones(2),)], partial(torch.optim.SGD, lr=0.1), torch.device("cpu")
+        )

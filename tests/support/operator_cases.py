@@ -428,6 +428,7 @@ SOFTMAX = (
 )
 
 LOSSES = (
+    case("cross_entropy_loss", real(5), whole(5)),
     case("cross_entropy_loss", real(8, 5), whole(5, 8)),
     case("cross_entropy_loss", real(8, 5), whole(5, 8), chance(5), label_smoothing=0.1),
     case("cross_entropy_loss", real(8, 5), whole(5, 8), ignore_index=2),

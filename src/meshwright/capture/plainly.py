@@ -107,7 +107,7 @@ def _to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
 
 
 def _gaussian_nll(
-    input: Tensor,
+    input: Tensor,  # noqa: A002
     target: Tensor,
     var: Tensor | float,
     full: bool = False,

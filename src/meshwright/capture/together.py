@@ -92,11 +92,8 @@ class _Softmax(Function):
 
 def softmax(x: Tensor, dim: int, together: JointReductions, *, log: bool = False) -> Tensor:
     """A piece of a softmax along a dim that is cut."""
-    made: Tensor
-    if log:
-        made = _LogSoftmax.apply(x, dim, together)  # type: ignore[no-untyped-call]
-    else:
-        made = _Softmax.apply(x, dim, together, False)  # type: ignore[no-untyped-call]
+    own, more = (_LogSoftmax, ()) if log else (_Softmax, (False,))
+    made: Tensor = own.apply(x, dim, together, *more)  # type: ignore[no-untyped-call]
     return made
 
 

@@ -111,14 +111,25 @@ def train_alone(
             _given(next(tensors), own, device) if isinstance(own, Tensor) else own for own in given
         ]
         optimizer.zero_grad()
-        loss = step(*pytree.tree_unflatten(leaves, form))
-        loss.backward()
+        loss = _forward_and_backward(step, pytree.tree_unflatten(leaves, form))
         _make_dense(step.model)
         gradients = gradients or _gradients(step.model)
         optimizer.step()
         losses.append(loss.item())
     parameters = {name: own.detach() for name, own in step.model.named_parameters()}
     return Trained(tuple(losses), gradients, parameters)
+
+
+def _forward_and_backward(step: Step, arguments: tuple[Any, ...]) -> Tensor:
+    try:
+        loss: Tensor = step(*arguments)
+        loss.backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise InputError(
+            f"plain PyTorch cannot train the model on one device: {error}",
+            "mend the model, which a plan may train all the same, or run it without a comparison",
+        ) from error
+    return loss
 
 
 def _given(own: Tensor, example: Tensor, device: torch.device) -> Tensor:
