@@ -363,6 +363,9 @@ def refused(plan: Plan) -> dict[str, str]:
     found["inner"] = told(lambda: inner(tokens))
     found["apply"] = told(lambda: model.apply(lambda _: None))
     found["before"] = told(before.step)
+    if not model.norms_of_some:
+        products: Any = torch.optim.LBFGS(model.parameters())
+        found["products"] = told(lambda: products.step(model.loss))
     name, own = next(iter(model.named_parameters()))
     path, _, last = name.rpartition(".")
     setattr(model.get_submodule(path), last, nn.Parameter(own.detach().clone()))
