@@ -92,3 +92,10 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
             "hang forward hooks that change outputs on the model before it is captured, and "
             "others on the whole module",
         )
+    for name, own in module.named_modules():
+        if own.training is not module.training:
+            raise InputError(
+                f"module {name!r} is put into {'training' if own.training else 'evaluation'} mode "
+                "by itself, and a plan's step has one mode",
+                "put it there before the model is captured and given to parallelize",
+            )
