@@ -124,9 +124,10 @@ def _forward_and_backward(step: Step, arguments: tuple[Any, ...]) -> Tensor:
     try:
         loss: Tensor = step(*arguments)
         loss.backward()  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
+    except Exception as error:
+        # Whatever the model's own code raises.
         raise InputError(
-            f"plain PyTorch cannot train the model on one device: {error}",
+            f"plain PyTorch cannot train the model on one device: {type(error).__name__}: {error}",
             "mend the model, which a plan may train all the same, or run it without a comparison",
         ) from error
     return loss
