@@ -76,7 +76,7 @@ def with_teacher() -> Any:
         {"teacher": nn.Sequential(nn.BatchNorm1d(4), nn.Dropout()), "student": nn.Linear(4, 4)}
     )
     model["teacher"].requires_grad_(False).eval()
-    model.forward = lambda x: model["student"](model["teacher"](x)).mean()  # type: ignore[method-assign]
+    model.forward = lambda x: model["student"](model["teacher"](x)).mean()
     return model, torch.randn(2, 4)
 
 
