@@ -12,6 +12,8 @@ from meshwright.capture.export import exported
 from meshwright.capture.load import load_graph
 from meshwright.capture.nodes import kind_of_node
 from meshwright.graph.check import unknown_kinds
+from meshwright.graph.model import Call, Spec
+from meshwright.graph.pieces import splits_of
 from support.composite_cases import COMPOSITES, Function
 
 REAL = torch.float64
@@ -74,6 +76,14 @@ def test_a_write_into_a_composite_view() -> None:
     graph = load_graph(example).graph
     made = execute(graph, values_of(example, graph))[graph.outputs[0]]
     torch.testing.assert_close(made, example.model(*example.inputs))
+
+
+def test_a_write_under_a_mask_is_cut_as_its_mask_is() -> None:
+    graph = load_graph(example_of(COMPOSITES["index_put"])).graph
+    assert {"where"} == {own.kind for own in graph.operators} & {"where", "index_put"}
+    x, mask, number = Spec("float32", (4, 3)), Spec("bool", (4, 3)), Spec("float32", ())
+    whole = Call(kind="index_put", inputs=(x, mask, number), outputs=(x,))
+    assert splits_of(whole) == (), "the mask spans two dims of x"
 
 
 def test_parts_stand_in_the_layer_of_the_whole() -> None:

@@ -237,6 +237,7 @@ def test_meta_tensors_lie_on_the_cpu_while_they_are_traced() -> None:
             )[0],
             "makes a leaf of autograd",
         ),
+        (lambda linear, x: linear(x) * (x.view(torch.int32) & 1), "bits of one dtype"),
     ],
 )
 def test_what_no_trace_tells_is_a_sentence(

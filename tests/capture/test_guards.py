@@ -118,6 +118,8 @@ SELECTIONS: dict[str, Callable[..., Any]] = {
     "masked_select": lambda self, x, ids: self.layers[0](x)[:, :2].masked_select(ids == 1),
     "unique": lambda self, x, ids: self.layers[0](x) * len(torch.unique((ids == 1).sum(1))),
     "consecutive": lambda self, x, ids: self.layers[0](x) * len((ids == 1).unique_consecutive()),
+    "counts": lambda self, x, ids: self.layers[0](x).sum() * torch.bincount((ids == 1).sum(0)),
+    "classes": lambda self, x, ids: self.layers[0](x).sum() * functional.one_hot((ids == 1).sum(0)),
 }
 
 
@@ -172,6 +174,13 @@ def test_what_a_loss_of_pytorch_asserts_is_guarded() -> None:
         lambda self, x, var: functional.gaussian_nll_loss(self.layers[0](x), x, var), variance
     ).graph
     assert [guard.value for guard in graph.guards] == [False]
+    capture_same(lambda self, x: functional.gaussian_nll_loss(x, x * 2, self.layers[0](x).exp()))
+
+
+def test_counts_of_what_parameters_decide_are_as_many_as_asked_for() -> None:
+    capture_same(
+        lambda self, x: self.layers[0](x) * torch.bincount(self.layers[0](x).argmax(1), minlength=4)
+    )
 
 
 def test_what_a_buffer_decides_is_guarded() -> None:

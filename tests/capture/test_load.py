@@ -87,6 +87,26 @@ def test_a_mapping_with_a_loss() -> None:
     assert graph.loss == "mean"
 
 
+def test_the_only_number_in_a_tuple_is_its_loss() -> None:
+    one, two = (load_model(user(f"pair_with_loss?losses={count}")) for count in (1, 2))
+    assert one.graph.loss == "mean"
+    assert one.warnings == (
+        "output 1 of what the model returns is taken for its loss, as the only number in it with a "
+        "gradient; if it is another, return a loss function too",
+    )
+    assert two.graph.loss is None, "either could be meant, or both"
+
+
+def test_a_part_in_evaluation_mode_stays_in_it() -> None:
+    loaded = load_model(user("with_teacher"))
+    modes = {
+        own.kind: dict(own.attributes).get("training", dict(own.attributes).get("train"))
+        for own in loaded.graph.operators
+    }
+    assert modes["batch_norm"] is modes["dropout"] is False
+    assert loaded.warnings[0].startswith("'teacher' of the model: in evaluation mode while")
+
+
 @pytest.mark.parametrize("function", ["constant", "needs_numbers"])
 def test_models_that_meta_tensors_do_not_suit(function: str) -> None:
     assert load_model(user(function)).graph.parameter_count == 4 * 4 + 4

@@ -43,6 +43,11 @@ class Changed(Model):
 Changed.__qualname__ = Model.__qualname__
 
 
+def apart(model: Model) -> Model:
+    model.drop.eval()
+    return model
+
+
 def traced(model: nn.Module) -> Traced:
     return Traced(modules=modules_of(model))
 
@@ -60,6 +65,10 @@ def traced(model: nn.Module) -> Traced:
             "settings.rate of the model (Model) is 0.2, and in the plan 0.1",
         ),
         (nn.Dropout(0.1), "the model is a Dropout, and in the plan a Model"),
+        (
+            apart(Model(Configuration())),
+            "mode of module 'drop' (Dropout) is evaluation, and in the plan the model's",
+        ),
     ],
 )
 def test_the_first_difference_is_told(model: nn.Module, difference: str | None) -> None:

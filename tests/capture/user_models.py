@@ -55,6 +55,31 @@ class WithLoss(nn.Module):
         return {"loss": logits.square().mean(), "logits": logits}
 
 
+class PairWithLoss(WithLoss):
+    """Gives logits and a loss, as nanoGPT does."""
+
+    def __init__(self, losses: int) -> None:
+        super().__init__()
+        self.losses = losses
+
+    def forward(self, x: Tensor) -> Any:
+        found = super().forward(x)
+        return found["logits"], *[found["loss"]] * self.losses, x.mean()
+
+
+def pair_with_loss(losses: int = 1) -> Any:
+    return PairWithLoss(losses), torch.randn(2, 4)
+
+
+def with_teacher() -> Any:
+    model = nn.ModuleDict(
+        {"teacher": nn.Sequential(nn.BatchNorm1d(4), nn.Dropout()), "student": nn.Linear(4, 4)}
+    )
+    model["teacher"].requires_grad_(False).eval()
+    model.forward = lambda x: model["student"](model["teacher"](x)).mean()
+    return model, torch.randn(2, 4)
+
+
 def good(batch: int = 2, width: int = 4) -> Any:
     inputs, targets = torch.randn(batch, width), torch.randn(batch, 3)
     return nn.Linear(width, 3), inputs, functional.mse_loss, targets

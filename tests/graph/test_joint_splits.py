@@ -52,6 +52,55 @@ def test_parts_that_talk_make_the_whole(case: Case, split: Split) -> None:
         assert set(found.there + found.back) == {split.statistics}
 
 
+def hidden(case: Case) -> list[torch.Tensor | None]:
+    """The case's tensors with -inf where a model would mask: scores of classes that are no target,
+    and all keys of the first query.
+    """
+    tensors = case.tensors()
+    place = 3 if "attention" in case.kind else 0
+    scores, other = tensors[place], tensors[1]
+    assert scores is not None
+    assert other is not None
+    with torch.no_grad():
+        if place:
+            scores[..., 0, :] = -torch.inf
+        else:
+            classes = torch.arange(scores.shape[1]).view(1, -1, *[1] * (scores.dim() - 2))
+            scores.masked_fill_(classes != other.unsqueeze(1), -torch.inf)
+            scores[:, 0] = 0.5
+    return tensors
+
+
+MASKED = [
+    (case, split)
+    for case, split in JOINT
+    if (split.name == "key" and case.call.inputs[3:4] not in ((), (None,)))
+    or (
+        split.name == "class"
+        and not case.call.get("label_smoothing")
+        and "int" in case.call.inputs[1].dtype  # type: ignore[union-attr]
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "split"), MASKED, ids=[f"{case} along {split.name}" for case, split in MASKED]
+)
+def test_masked_scores_are_those_of_the_whole(case: Case, split: Split) -> None:
+    tensors = hidden(case)
+    expected = run(case.call, tensors)
+    seeds = [torch.ones_like(own) for own in expected]
+    wanted = [t for t in tensors if t is not None and t.requires_grad]
+    gradients = iter(torch.autograd.grad(expected, wanted, seeds, allow_unused=True))
+    whole = [next(gradients) if t is not None and t.requires_grad else None for t in tensors]
+    together = run_together(case.call, split, 2, tensors, seeds)
+    assert all(own.isfinite().all() for own in expected)
+    torch.testing.assert_close(together.outputs, expected, rtol=1e-9, atol=1e-11)
+    for one, other in zip(together.gradients, whole, strict=True):
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize(
     ("case", "split"), JOINT, ids=[f"{case} along {split.name}" for case, split in JOINT]
 )

@@ -84,3 +84,20 @@ def test_erasing_gives_back_the_graph(model: str) -> None:
     graph = load_model(model).graph
     for plan in applicable(graph, Cluster.named("laptop")).values():
         assert erase(ParallelGraph(plan)) == graph
+
+
+@pytest.mark.parametrize("word", ["parameter", "frozen"])
+def test_an_uneven_bias_lies_with_all_parts_of_a_sum(word: str) -> None:
+    """Whether it is trained or not: only the first part adds it, and all hold it."""
+    graph = parse_graph(
+        f"""graph g
+input x: float32[n=8, i=4]
+{word} w: float32[o=5, i=4]
+{word} b: float32[o=5]
+operator y: y: float32[n=8, o=5] = linear(x, w, b)
+operator s: loss: float32[] = mean(y)
+loss loss"""
+    )
+    layouts = (("y", "channel inner"), ("s", "replica replica"))
+    plan = Plan(origin="by hand", graph=graph, cluster=Cluster.named("laptop"), layouts=layouts)
+    assert ParallelGraph(plan).made["b"].there.box((1, 1)) == ((3, 5),)

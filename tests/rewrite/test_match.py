@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.returned import Returned
 from meshwright.graph.text import parse_graph
+from meshwright.graph.traced import Traced
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
@@ -41,6 +44,17 @@ def test_a_chain() -> None:
     assert found(TOWER, "fuse: relu(linear(x, w)) => linear_relu(x, w)") == [
         "fuse at c: x = x, w = w"
     ]
+
+
+def test_what_the_model_returns_stays() -> None:
+    """Whoever calls a plan's module without targets asks for it."""
+    logits = Returned(kind="tensor", tensor="a")
+    graph = msgspec.structs.replace(TOWER, traced=Traced(modules=(), returned=logits))
+    assert found(graph, "fuse: relu(linear(x, w)) => linear_relu(x, w)") == []
+    split = "split: linear(x, w) => transpose[0, 1](transpose[0, 1](linear(x, w)))"
+    matcher = Matcher(graph, RuleSet(parse_rules(split)))
+    at_logits = next(own for own in matcher.matches if own.outputs == ("a",))
+    assert "a" in matcher.rewrite(at_logits).graph.producers
 
 
 def test_operands_of_a_sum_in_either_order() -> None:

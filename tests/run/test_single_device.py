@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -109,6 +110,8 @@ def test_other_numbers_on_one_device_are_refused() -> None:
         refuse_incomparable(planned(0.1, 1))
     with pytest.raises(InputError, match="'normed' normalises each of 2 micro-batches"):
         refuse_incomparable(planned(0.0, 2))
+    evaluating = parse_graph(str(planned(0.0, 2).graph).replace("training=true", "training=false"))
+    refuse_incomparable(msgspec.structs.replace(planned(0.0, 2), graph=evaluating))
 
 
 class Greedy(nn.Module):
@@ -132,3 +135,26 @@ def test_batches_stay_as_they_are_and_sparse_gradients_are_tensors() -> None:
     assert torch.equal(batch[1], torch.ones(3, 3))
     expected = torch.zeros(5, 3).index_put((batch[0],), torch.tensor(2.0), accumulate=True)
     assert torch.equal(trained.gradients["words.weight"], expected)
+
+
+class Overwriting(nn.Module):
+    """Writes over what its own backward pass needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = (x * self.weight).exp()
+        made += 1
+        return made.sum()
+
+
+def test_a_model_that_one_device_cannot_train_is_a_sentence() -> None:
+    example = Example(model=Overwriting(), inputs=(torch.ones(2),))
+    with pytest.raises(
+        InputError, match="cannot train the model on one device: RuntimeError: one of"
+    ):
+        train_alone(
+            example, [(torch.ones(2),)], partial(torch.optim.SGD, lr=0.1), torch.device("cpu")
+        )

@@ -15,6 +15,15 @@ Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 FLAT = torch.arange(3)
 
+
+def put_under_masks(y: Tensor, x: Tensor, m: Tensor) -> Tensor:
+    whole = y * 1
+    whole[x > 0] = 0.5
+    whole[:, x[0, :, 0] > 0] = x[0, 0]
+    whole[torch.tensor([True, False])] = y[1, :, 0].mean()
+    return whole
+
+
 COMPOSITES: Mapping[str, Function] = {
     "absolute": lambda y, x, m: torch.absolute(y),
     "arccos": lambda y, x, m: torch.arccos(y.tanh()),
@@ -56,6 +65,7 @@ COMPOSITES: Mapping[str, Function] = {
     "fft_rfft": lambda y, x, m: torch.view_as_real(torch.fft.rfft(y)),
     "fft_rfft2": lambda y, x, m: torch.fft.rfft2(y).angle(),
     "fft_rfftn": lambda y, x, m: torch.fft.rfftn(y).conj().imag,
+    "fill_diagonal": lambda y, x, m: (y[0] * 1).fill_diagonal_(0.5),
     "fix": lambda y, x, m: torch.fix(y) + y,
     "fliplr": lambda y, x, m: torch.fliplr(y),
     "flipud": lambda y, x, m: torch.flipud(y),
@@ -68,6 +78,7 @@ COMPOSITES: Mapping[str, Function] = {
     "hinge_embedding_loss": lambda y, x, m: f.hinge_embedding_loss(y, x.sign()),
     "hstack": lambda y, x, m: torch.hstack((y, x)),
     "imag": lambda y, x, m: torch.complex(x, y).imag,
+    "index_put": put_under_masks,
     "inner": lambda y, x, m: torch.inner(y, x[0]),
     "isclose": lambda y, x, m: torch.isclose(y, x) * y,
     "kron": lambda y, x, m: torch.kron(y[0], x[1]),

@@ -347,7 +347,9 @@ def fed(plans: dict[str, Plan]) -> dict[str, tuple[int, int, list[float]]]:
 
 def refused(plan: Plan) -> dict[str, str]:
     """What is said of what no plan does."""
-    model = parallelize(net_of(), plan)
+    net = net_of()
+    before = torch.optim.SGD(net.parameters(), 0.1)
+    model = parallelize(net, plan)
     tokens, scale, targets = batch_of()
     loss = model(tokens, scale, targets)
     loss.backward(retain_graph=True)
@@ -358,7 +360,20 @@ def refused(plan: Plan) -> dict[str, str]:
     hook = inner.register_forward_hook(lambda *_: None)
     found["hook"] = told(lambda: model(*batch_of()))
     hook.remove()
+    inner.eval()
+    found["mode"] = told(lambda: model(*batch_of()))
+    inner.train()
     found["inner"] = told(lambda: inner(tokens))
+    found["apply"] = told(lambda: model.apply(lambda _: None))
+    found["before"] = told(before.step)
+    if not model.norms_of_some:
+        products: Any = torch.optim.LBFGS(model.parameters())
+        found["products"] = told(lambda: products.step(model.loss))
+    name, own = next(iter(model.named_parameters()))
+    path, _, last = name.rpartition(".")
+    setattr(model.get_submodule(path), last, nn.Parameter(own.detach().clone()))
+    found["other"] = told(lambda: model(*batch_of()))
+    setattr(model.get_submodule(path), last, own)
     model.to(torch.device("cpu", 0), torch.float64)
     found["to"] = told(lambda: model.to(torch.float32))
     model.float()

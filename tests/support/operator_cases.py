@@ -333,6 +333,8 @@ ATTENTION = (
 EMBEDDING = (
     case("embedding", real(9, 6), whole(9, 5, 4)),
     case("embedding", real(9, 6), whole(9, 5), padding_idx=2),
+    case("embedding", real(9, 6), whole(3, 5, 4), scale_grad_by_freq=True),
+    case("embedding_bag", real(9, 6), whole(3, 5, 4), scale_grad_by_freq=True),
     case("embedding_bag", real(9, 6), whole(9, 5, 4)),
     case("embedding_bag", real(9, 6), whole(9, 5, 4), mode=1),
     case("embedding_bag", real(9, 6), whole(9, 12), Operand("offsets", (3,), 12)),
@@ -426,6 +428,7 @@ SOFTMAX = (
 )
 
 LOSSES = (
+    case("cross_entropy_loss", real(5), whole(5)),
     case("cross_entropy_loss", real(8, 5), whole(5, 8)),
     case("cross_entropy_loss", real(8, 5), whole(5, 8), chance(5), label_smoothing=0.1),
     case("cross_entropy_loss", real(8, 5), whole(5, 8), ignore_index=2),

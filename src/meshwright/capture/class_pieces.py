@@ -98,7 +98,9 @@ def _by_target(
     rows = (own.counted * here.weight_of(own.classes, dtype)).to(dtype)
     share = rows * own.mine
     if call.kind != "cross_entropy_loss":
-        return -(scores.gather(1, own.place) * share).squeeze(1).to(scores.dtype), divisor
+        # A class of another device stands in for its target, and its score may be -inf.
+        terms = (scores.gather(1, own.place) * share).masked_fill(share == 0, 0)
+        return -terms.squeeze(1).to(scores.dtype), divisor
     hit, dense, total = 1 - here.smoothing, None, rows * (1 - here.smoothing)
     if here.smoothing:
         each = own.counted.to(dtype) * (here.smoothing / here.every)

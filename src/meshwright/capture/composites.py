@@ -11,7 +11,7 @@ part; otherwise it stays whole, as an operator of which samples may prove to be 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -51,7 +51,7 @@ class Composites:
         """The graph that a node's call is short for, its inputs the node's in their order."""
         overload = node.target
         assert isinstance(overload, OpOverload)
-        if kind_of(overload) in BUILT_IN or not (_is_composite(overload) or _is_defined(overload)):
+        if not _is_taken_apart(node, overload):
             return None
         leaves, form = pytree.tree_flatten((node.args, node.kwargs))
         if not all(_is_plain(leaf) for leaf in leaves) or not node.all_input_nodes:
@@ -67,6 +67,20 @@ def arguments_of(node: fx.Node) -> list[fx.Node]:
     """The nodes that enter a call, one for each place where one stands."""
     leaves = pytree.tree_leaves((node.args, node.kwargs))
     return [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+
+
+def _is_taken_apart(node: fx.Node, overload: OpOverload) -> bool:
+    kind = kind_of(overload)
+    if kind == "index_put":
+        return _has_mask(node.args[1])
+    return kind not in BUILT_IN and (
+        kind in OWN or _is_composite(overload) or _is_defined(overload)
+    )
+
+
+def _has_mask(indices: object) -> bool:
+    leaves = pytree.tree_leaves(indices)
+    return any(isinstance(own, fx.Node) and own.meta["val"].dtype is torch.bool for own in leaves)
 
 
 def _is_composite(overload: OpOverload) -> bool:
@@ -185,5 +199,27 @@ def _stft(
     return made if x.dim() == 2 else made[0]
 
 
-OWN: Mapping[str, Callable[..., object]] = {"stft": _stft}
+def _fill_diagonal(x: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """Of a matrix that is not wrapped."""
+    if x.dim() != 2 or wrap:
+        raise NotImplementedError
+    return x.masked_fill(torch.eye(*x.shape, dtype=torch.bool, device=x.device), fill_value)
+
+
+def _put_under_mask(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """x[:, mask] = values, where values are the same for all that the mask selects."""
+    *before, mask = indices
+    after = x.dim() - len(before) - (0 if mask is None else mask.dim())
+    if mask is None or any(own is not None for own in before) or values.dim() > after or accumulate:
+        raise NotImplementedError
+    return torch.where(mask.reshape(*(1,) * len(before), *mask.shape, *(1,) * after), values, x)
+
+
+OWN: Mapping[str, Callable[..., object]] = {
+    "stft": _stft,
+    "fill_diagonal": _fill_diagonal,
+    "index_put": _put_under_mask,
+}
 """Our definitions, where PyTorch's has parts without a family."""

@@ -23,7 +23,8 @@ Loss = Callable[..., Tensor]
 class Example(msgspec.Struct, frozen=True, kw_only=True):
     """A model and one call of it: `loss(model(*inputs, **named), *targets)`.
 
-    Without a loss the output itself is the loss, if it is a scalar or has an entry "loss".
+    Without a loss the output itself is the loss, if it is a scalar; or its entry "loss"; or the
+    only scalar with a gradient in a tuple, as in `return logits, loss`.
     """
 
     model: nn.Module
@@ -42,7 +43,8 @@ class Step(nn.Module):
         super().__init__()
         self.model = example.model
         self._loss = example.loss
-        self.train(example.model.training)
+        # Parts of a model may be in another mode than the whole, as a frozen teacher is.
+        self.training = example.model.training
 
     def forward(
         self,
@@ -59,7 +61,15 @@ class Step(nn.Module):
             return _scalar(self._loss(output, *targets))
         if isinstance(output, Mapping) and output.get("loss") is not None:
             return _scalar(output["loss"])
+        if isinstance(output, tuple | list):
+            numbers = [own for own in output if _is_trained_number(own)]
+            if len(numbers) == 1:
+                return numbers[0]
         return output
+
+
+def _is_trained_number(own: object) -> bool:
+    return isinstance(own, Tensor) and own.shape == () and own.requires_grad
 
 
 def _scalar(loss: object) -> Tensor:

@@ -94,8 +94,21 @@ def captured(example: Example, name: str = "") -> Capture:
         module = _traced_module(
             example, unguarded, trace, title, modules_of(example.model, changing)
         )
-    told = (*example.notes, *unchecked, *warnings_of(trace, title))
+    told = (*example.notes, *_loss_in_a_tuple(found), *unchecked, *warnings_of(trace, title))
     return Capture(msgspec.structs.replace(found, traced=module), told)
+
+
+def _loss_in_a_tuple(graph: OperatorGraph) -> Iterator[str]:
+    """What was taken for the loss, where no name says so."""
+    returned = None if graph.traced is None else graph.traced.returned
+    if graph.loss is None or returned is None or returned.kind not in ("tuple", "list"):
+        return
+    for number, own in returned.entries:
+        if own.tensor == graph.loss:
+            yield (
+                f"output {number} of what the model returns is taken for its loss, as the only "
+                "number in it with a gradient; if it is another, return a loss function too"
+            )
 
 
 def exported(example: Example, title: str) -> ExportedProgram:

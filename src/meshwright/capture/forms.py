@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from meshwright.capture.aten import Described, attribute, described
 from meshwright.capture.nodes import is_tensor, kind_of_node
-from meshwright.graph.model import Attributes
+from meshwright.graph.model import Attributes, Value
 
 FORWARD = ("stride", "padding", "dilation", "groups")
 BACKWARD = (*FORWARD, "output_padding")
@@ -60,4 +60,9 @@ def is_number(constant: object) -> TypeGuard[torch.Tensor]:
 
 def as_number(constant: torch.Tensor) -> Attributes:
     """The attributes of the `scalar_tensor` that makes it."""
-    return (("dtype", attribute(constant.dtype)), ("s", attribute(constant.item())))
+    return number_of(attribute(constant.dtype), attribute(constant.item()))
+
+
+def number_of(dtype: Value, value: Value) -> Attributes:
+    """The same of a number that is known."""
+    return ("dtype", dtype), ("s", value)

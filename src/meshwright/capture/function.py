@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -30,6 +31,7 @@ from meshwright.base.errors import InputError, nearest
 from meshwright.capture.example import Example
 from meshwright.capture.lines import user_line
 from meshwright.capture.options import Source, plain_value
+from meshwright.capture.settings import evaluating
 
 SEED = 0
 """Of weights and inputs that a function draws, unless a run is told another."""
@@ -200,9 +202,24 @@ def _training(
     named: Mapping[str, object] = inputs if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else _tuple(inputs)
     example = Example(
-        model=model.train(), inputs=positional, named=named, loss=loss, targets=_tuple(targets)
+        model=model if model.training else model.train(),
+        inputs=positional,
+        named=named,
+        loss=loss,
+        targets=_tuple(targets),
+        notes=tuple(_notes(model)),
     )
     return _on_one_device(example)
+
+
+def _notes(model: nn.Module) -> Iterator[str]:
+    apart = evaluating(model)
+    if apart:
+        yield (
+            f"{', '.join(map(repr, apart))} of the model: in evaluation mode while the model is "
+            "trained (no dropout, batch norms by their running statistics); if that is not meant, "
+            "call train() before the model is returned"
+        )
 
 
 def _tuple(value: object) -> tuple[Any, ...]:
@@ -217,10 +234,7 @@ def _on_one_device(example: Example) -> Example:
     if not any(tensor.is_meta for tensor in (*tensors, *state)):
         return example
     inputs, named, targets = pytree.tree_map_only(Tensor, lambda t: t.to("meta"), entering)
-    return Example(
-        model=example.model.to("meta"),
-        inputs=inputs,
-        named=named,
-        loss=example.loss,
-        targets=targets,
+    model = example.model.to("meta")
+    return msgspec.structs.replace(
+        example, model=model, inputs=inputs, named=named, targets=targets
     )

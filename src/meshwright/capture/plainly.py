@@ -8,9 +8,9 @@ batch that it sees, which is the whole one: a plan's statistics are of all sampl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -106,14 +106,31 @@ def _to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     return _TO(module, *args, **kwargs)
 
 
-def _opened(function: Any) -> Any:
-    """A function of `torch.nn.functional` that is seen operator by operator, not as a whole, so
-    that what it reads out of tensors is read as anywhere else.
-    """
-    seen = {**function.__globals__, "has_torch_function_variadic": lambda *_: False}
-    opened = FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
-    opened.__kwdefaults__ = function.__kwdefaults__
-    return opened
+def _gaussian_nll(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Without PyTorch's write into the variance, through which the gradient goes all the same."""
+    variance = var * torch.ones_like(input) if isinstance(var, float) else var
+    if (variance < 0).any():
+        raise ValueError("var has negative entry/entries")
+    if variance.dim() < input.dim():
+        variance = variance.unsqueeze(-1)
+    variance = variance + (variance.clamp(min=eps) - variance).detach()
+    loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    match reduction:
+        case "mean":
+            return loss.mean()
+        case "sum":
+            return loss.sum()
+        case _:
+            return loss
 
 
 @contextmanager
@@ -133,7 +150,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (nn.Module, "to", _to),
     (nn.SyncBatchNorm, "forward", _BatchNorm.forward),
     (apis, "vmap_impl", _vmapped),
-    (functional, "gaussian_nll_loss", _opened(functional.gaussian_nll_loss)),
+    (functional, "gaussian_nll_loss", _gaussian_nll),
     (flex_attention, "_validate_device", lambda *_: None),
     (flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
     (flex_attention, "flex_attention_hop", _flex),

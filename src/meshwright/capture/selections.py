@@ -1,4 +1,4 @@
-"""Selections of as many elements as data says (`x[mask]`, `nonzero`, `unique`) at a fixed size.
+"""Results of as many elements as data says (`x[mask]`, `nonzero`, `bincount`) at a fixed size.
 
 Enters: a function that is about to be called. Leaves: the same result by operators whose shapes
 do not depend on data. How many elements there are is read like a number of Python's, so that a
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 Count = Callable[[Tensor], int]
 """Reads how many elements are selected."""
@@ -36,6 +37,10 @@ def at_fixed_size(
         case "masked_select" if len(args) == 2:
             shape = torch.broadcast_shapes(first.shape, args[1].shape)  # type: ignore[no-untyped-call]
             return lambda: first.expand(shape)[_places(args[1].expand(shape), count).unbind(1)]
+        case "bincount":
+            return lambda: _counts(first, *args[1:], **named, count=count)
+        case "one_hot" if args[1:] in ((), (-1,)) and named.get("num_classes", -1) == -1:
+            return lambda: functional.one_hot(first, count(first.max() + 1))
         case "unique_consecutive" if len(args) == 1 and not _asks_for_more(named):
             return lambda: _without_repeats(first.reshape(-1), count)
         case "unique" | "_unique2" if len(args) == 1 and not _asks_for_more(named):
@@ -73,6 +78,20 @@ def _by_places(index: object, count: Count) -> tuple[Any, ...]:
 def _places(own: Tensor, count: Count) -> Tensor:
     mask = own if own.dtype is torch.bool else own != 0
     return torch.nonzero_static(mask, size=count(mask.sum()))
+
+
+def _counts(
+    own: Tensor, weights: Tensor | None = None, minlength: int = 0, *, count: Count
+) -> Tensor:
+    """How often each number occurs, up to the largest, or below `minlength` if that is given: a
+    number beyond is an index out of bounds then, where PyTorch's result is longer.
+    """
+    if weights is None:
+        weights = torch.ones_like(own, dtype=torch.int64)
+    elif weights.dtype is not torch.float32:
+        weights = weights.double()
+    size = minlength or count(own.max() + 1)
+    return weights.new_zeros(size).scatter_add(0, own.long(), weights)
 
 
 def _without_repeats(row: Tensor, count: Count) -> Tensor:

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from meshwright.capture.lines import is_the_user_s
-from meshwright.graph.traced import CHANGING, Alike, Settings
+from meshwright.graph.traced import CHANGING, MODE, Alike, Settings
 
 OF_TORCH = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
@@ -60,13 +60,30 @@ def modules_of(model: nn.Module, changing: Changing = ()) -> tuple[Alike, ...]:
 def settings_of(model: nn.Module, changing: Changing = ()) -> dict[str, tuple[str, Settings]]:
     """Class and settings of every module, by its path."""
     told: set[int] = set()
+
+    def settings(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
+        if model.training and not module.training:
+            yield MODE, "evaluation"
+        yield from _settings(module, {name for at, name in changing if at == path}, told)
+
     return {
-        path: (
-            type(module).__qualname__,
-            tuple(sorted(_settings(module, {name for at, name in changing if at == path}, told))),
-        )
+        path: (type(module).__qualname__, tuple(sorted(settings(path, module))))
         for path, module in model.named_modules()
     }
+
+
+def evaluating(model: nn.Module) -> list[str]:
+    """Paths of the outermost modules that evaluate in a model that is trained.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout()))
+    >>> _ = model[1].eval()
+    >>> evaluating(model), evaluating(model.eval())
+    (['1'], [])
+    """
+    if not model.training:
+        return []
+    paths = [path for path, own in model.named_modules() if not own.training]
+    return [p for p in paths if p.rpartition(".")[0] not in paths]
 
 
 def changed_settings(

@@ -45,11 +45,15 @@ def in_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _log_softmax(x: Tensor, dim: int, together: JointReductions) -> Tensor:
+def _log_softmax(x: Tensor, dim: int, together: JointReductions, safe: bool = False) -> Tensor:
     real = in_float32(x)
     largest = together.largest(real.amax(dim, keepdim=True))
+    if safe:
+        largest = largest.masked_fill(largest == -torch.inf, 0)
     made = real - largest
-    return made.sub_(together.summed(made.exp().sum(dim, keepdim=True)).log_())
+    total = together.summed(made.exp().sum(dim, keepdim=True))
+    # The largest adds 1, unless all are -inf.
+    return made.sub_((total.clamp_(min=1) if safe else total).log_())
 
 
 class _LogSoftmax(Function):
@@ -71,25 +75,35 @@ class _LogSoftmax(Function):
 
 class _Softmax(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, together: JointReductions) -> Tensor:
-        made = _log_softmax(x, dim, together).exp_().to(x.dtype)
+    def forward(ctx: Any, x: Tensor, dim: int, together: JointReductions, safe: bool) -> Tensor:
+        made = _log_softmax(x, dim, together, safe).exp_().to(x.dtype)
         ctx.save_for_backward(made)
         ctx.told = dim, together
         return made
 
     @staticmethod
-    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None, None]:
         (made,) = ctx.saved_tensors
         dim, together = ctx.told
         gradient = in_float32(arriving[0])
         total = together.summed((gradient * made).sum(dim, keepdim=True))
-        return (made * (gradient - total)).to(made.dtype), None, None
+        return (made * (gradient - total)).to(made.dtype), None, None, None
 
 
 def softmax(x: Tensor, dim: int, together: JointReductions, *, log: bool = False) -> Tensor:
     """A piece of a softmax along a dim that is cut."""
-    own = _LogSoftmax if log else _Softmax
-    made: Tensor = own.apply(x, dim, together)  # type: ignore[no-untyped-call]
+    own, more = (_LogSoftmax, ()) if log else (_Softmax, (False,))
+    made: Tensor = own.apply(x, dim, together, *more)  # type: ignore[no-untyped-call]
+    return made
+
+
+def safe_softmax(x: Tensor, dim: int, together: JointReductions) -> Tensor:
+    """A piece of a softmax that is 0, not NaN, where all scores are -inf, as in PyTorch's attention
+    of a query that may see no key.
+    """
+    if together is ALONE:
+        return torch._safe_softmax(x, dim)
+    made: Tensor = _Softmax.apply(x, dim, together, True)  # type: ignore[no-untyped-call]
     return made
 
 
@@ -137,7 +151,9 @@ class _CrossEntropy(Function):
                 made = (x[rows] - largest[rows]).sub_(log_total[rows])
                 loss[rows] -= made.mul_(_in_rows(counted.dense, rows)).sum(1, keepdim=True)
         if counted.target is not None and counted.share is not None:
-            loss -= (x.gather(1, counted.target) - largest - log_total) * counted.share
+            terms = x.gather(1, counted.target) - largest - log_total
+            # A class of another device stands in for its target, and its score may be -inf.
+            loss -= (terms * counted.share).masked_fill_(counted.share == 0, 0)
         ctx.save_for_backward(x, largest, log_total)
         ctx.counted = counted
         return loss.squeeze(1).to(x.dtype)
@@ -184,7 +200,7 @@ def attention(
     heads = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1
     if heads > 1:
         k, v = k.repeat_interleave(heads, -3), v.repeat_interleave(heads, -3)
-    scores = (q * own.rate) @ k.transpose(-1, -2)
+    scores, masked = (q * own.rate) @ k.transpose(-1, -2), mask is not None
     if own.causal:
         queries = torch.arange(own.first_query, own.first_query + q.shape[-2], device=q.device)
         keys = torch.arange(own.first_key, own.first_key + k.shape[-2], device=q.device)
@@ -193,5 +209,8 @@ def attention(
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask
-    shares = scores.softmax(-1) if together is ALONE else softmax(scores, -1, together)
+    if masked:
+        shares = safe_softmax(scores, -1, together)
+    else:
+        shares = scores.softmax(-1) if together is ALONE else softmax(scores, -1, together)
     return own.dropped(shares) @ v

@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind, InputSpec
 from meshwright.capture.aten import Described, attribute, described, tensors_in
 from meshwright.capture.autocast import Autocast, casts_of, refuse_casts, region_of
 from meshwright.capture.composites import Composites, arguments_of
-from meshwright.capture.forms import as_number, convolution_form, equal_bags, is_number
+from meshwright.capture.forms import as_number, convolution_form, equal_bags, is_number, number_of
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
     is_tensor,
@@ -201,10 +201,11 @@ class Translation:
             case "fill", (str(),):
                 filling = dict(call.attributes)["value"]
                 return Described("full_like", inputs, (("fill_value", filling),))
+            case "view", _ if "dtype" in dict(call.attributes):
+                raise unsupported(node, "bits of one dtype read as another", "use .to(dtype)")
             case "to", ():
                 given = dict(call.attributes)
-                number = ("dtype", given["dtype"]), ("s", given["self"])
-                return Described("scalar_tensor", (), number)
+                return Described("scalar_tensor", (), number_of(given["dtype"], given["self"]))
             case "as_strided", (str(source),):
                 inputs = (self._permuted(source, memory_order(node), layer_of(node, self.root)),)
             case (("add" | "sub" | "mul" | "div"), (str(other),)) if "self" in dict(
@@ -240,8 +241,7 @@ class Translation:
     ) -> Described[str]:
         """A call whose first operand is a number, which PyTorch takes for a tensor."""
         dtype = spec_of(node, node.meta["val"]).dtype
-        value = ("dtype", dtype), ("s", attributes.pop("self"))
-        number = Described[str]("scalar_tensor", (), value)
+        number = Described[str]("scalar_tensor", (), number_of(dtype, attributes.pop("self")))
         (name,) = self._add(number, [Spec(dtype, ())], layer_of(node, self.root))
         return Described(kind, (name, other), tuple(attributes.items()))
 

@@ -267,6 +267,12 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Every operator by its name."""
         return {operator.name: operator for operator in self.operators}
 
+    @cached_property
+    def returned(self) -> frozenset[str]:
+        """Tensors that the model returns, loss or not: a call without targets is for them."""
+        structure = None if self.traced is None else self.traced.returned
+        return frozenset(() if structure is None else (own for _, own in structure.tensors()))
+
     @property
     def parameter_count(self) -> int:
         """How many numbers the model learns; a tied weight counts once."""

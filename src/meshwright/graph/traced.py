@@ -20,6 +20,12 @@ Settings = tuple[tuple[str, str], ...]
 CHANGING = "changes in every call"
 """Stands for what an attribute is that forward writes."""
 
+MODE = "mode"
+"""The setting of a module that evaluates in a model that is trained, as a frozen teacher does."""
+
+NOT_SET = {MODE: "the model's"}
+"""What is said of settings that a module does not have."""
+
 
 class Alike(msgspec.Struct, frozen=True, kw_only=True):
     """Modules of one class with the same settings."""
@@ -80,6 +86,7 @@ def _difference(path: str, planned: Alike, given: Alike) -> str | None:
     one, two = dict(planned.settings), dict(given.settings)
     for name in sorted(one.keys() | two.keys()):
         if one.get(name) not in (two.get(name), CHANGING):
-            values = (two.get(name, "missing"), one.get(name, "missing"))
+            nothing = NOT_SET.get(name, "missing")
+            values = (two.get(name, nothing), one.get(name, nothing))
             return f"{name} of {what} ({given.kind}) is {values[0]}, and in the plan {values[1]}"
     return None

@@ -160,7 +160,7 @@ def _piece(member: Member, cuts: tuple[SplitPart, ...]) -> MemberPiece:
         own = next(s for s in splits_of(call) if s.name == split.name)
         start, stop = bounds(own.extent, cut.ways)[cut.part]
         piece = piece_of(call, own, start, stop)
-        adding = [i for i in own.once if start and member.wanted[i] and inputs[i] is not None]
+        adding = [i for i in own.once if start and inputs[i] is not None]
         silent.update(adding)
         inputs = tuple(
             outer

@@ -6,6 +6,8 @@ Enters: modules that run by a plan. Leaves: the same functions, which know such 
 - `GradScaler` skips a step on all ranks if one rank's gradients overflow.
 - `get_model_state_dict` and `set_model_state_dict` of a full state mean all of the model, also
   where stages are on other ranks.
+- An optimizer that was made from the plain model's parameters, which get no gradients, is refused
+  when it is asked for a step, in which it would do nothing; so is L-BFGS across stages.
 - `item()` of a DTensor that is a pending sum, as of its norm, is of the sum: PyTorch gives this
   rank's term.
 
@@ -27,6 +29,13 @@ from torch.distributed.checkpoint import state_dict as state_dicts
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn import utils
 from torch.nn.utils import clip_grad
+from torch.optim import LBFGS
+from torch.optim.optimizer import (
+    Optimizer,
+    _global_optimizer_pre_hooks,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from meshwright.base.errors import InputError
 from meshwright.run.exec.parameters import local_part
@@ -54,16 +63,44 @@ class PiecedTensor(Protocol):
 
 
 _known: WeakSet[Any] = WeakSet()
+_left: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Parameters of plain models that modules were made of."""
 
 
-def know(module: PiecedTensor) -> None:
-    """Have PyTorch's functions know the pieces of a module."""
+def know(module: PiecedTensor, instead_of: nn.Module) -> None:
+    """Have PyTorch's functions know the pieces of a module, which a plain one was made into."""
     if not _known:
         _teach_norms()
         _teach_scaler()
         _teach_states()
         _teach_items()
+        _teach_optimizers()
     _known.add(module)
+    for own in instead_of.parameters():
+        _left[own] = True
+
+
+def _teach_optimizers() -> None:
+    if _refuse_steps not in _global_optimizer_pre_hooks.values():
+        register_optimizer_step_pre_hook(_refuse_steps)
+
+
+def _refuse_steps(optimizer: Optimizer, *_: object) -> None:
+    stepping = [own for group in optimizer.param_groups for own in group["params"]]
+    if all(own.grad is None for own in stepping) and any(own in _left for own in stepping):
+        raise InputError(
+            "an optimizer steps over the parameters of a model that was given to parallelize, "
+            "which have no gradients: those of the plan's module are others",
+            "make optimizers from the parameters of what parallelize returns",
+        )
+    if isinstance(optimizer, LBFGS):
+        module = _owner(stepping)
+        if module is not None and not module.norms_of_some:
+            raise InputError(
+                "L-BFGS takes products over all parameters, and ranks of this plan have some that "
+                "others do not have",
+                "plan without pipeline stages and idle devices, or take another optimizer",
+            )
 
 
 def _owner(parameters: Iterable[object], gradients: Iterable[object] = ()) -> Any | None:

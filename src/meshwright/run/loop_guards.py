@@ -13,7 +13,8 @@ from meshwright.base.errors import InputError
 from meshwright.capture.own_backward import refuse_parameter_hooks
 from meshwright.graph.traced import Traced
 from meshwright.run.exec.executor import Executor
-from meshwright.run.module_tree import hooked
+from meshwright.run.module_tree import hooked, standing
+from meshwright.run.state.state_dicts import named_pieces
 
 
 def refuse_other_mode(traced: Traced | None, *, training: bool) -> None:
@@ -60,7 +61,7 @@ def refuse_other_place(
 
 
 def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
-    """Refuse what was done to parameters since, and no plan does: freezing, hooks."""
+    """Refuse what was done to parameters since, and no plan does: freezing, hooks, others."""
     graph = executor.script.plan.graph
     for own in graph.parameters:
         piece = executor.parameters.pieces.get(own.tensor.name)
@@ -79,9 +80,22 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
                 "device and dtype when the model is planned and parallelized",
             )
         refuse_parameter_hooks(piece.name, piece.parameter)
+    for name, piece in named_pieces(executor):
+        if standing(module, name) is not piece.parameter:
+            raise InputError(
+                f"{name!r} is another parameter now, which the plan's steps do not read",
+                "tie weights and replace layers before the model is captured and planned for",
+            )
     for name in hooked(module):
         raise InputError(
             f"module {name!r} has a hook, which a plan's step does not call",
             "hang forward hooks that change outputs on the model before it is captured, and "
             "others on the whole module",
         )
+    for name, own in module.named_modules():
+        if own.training is not module.training:
+            raise InputError(
+                f"module {name!r} is put into {'training' if own.training else 'evaluation'} mode "
+                "by itself, and a plan's step has one mode",
+                "put it there before the model is captured and given to parallelize",
+            )

@@ -53,7 +53,7 @@ from meshwright.run.loop_guards import (
     refuse_other_mode,
     refuse_other_place,
 )
-from meshwright.run.module_tree import Part, Snapshot, plant
+from meshwright.run.module_tree import NamesOnly, Part, Snapshot, plant
 from meshwright.run.returned_values import Returning
 from meshwright.run.same_model import other_model
 from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint
@@ -72,7 +72,7 @@ from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_oth
 from meshwright.run.world import first_ranks, refuse_other_world
 
 
-class Parallelized(nn.Module):
+class Parallelized(NamesOnly):
     """A model whose steps run by a plan: what `parallelize` gives."""
 
     _is_accelerate_prepared = True
@@ -389,5 +389,5 @@ def parallelize(
         load_state(executor, state, keys=state)
     share_buffers(executor, model)
     module = Parallelized(executor, limit, returning, dtensors=dtensors).train(model.training)
-    know(module)
+    know(module, instead_of=model)
     return module

@@ -8,6 +8,7 @@ These modules compute nothing: a plan runs all of them at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Self
 
 from torch import Tensor, nn
 
@@ -22,7 +23,19 @@ HOOKS = (
 """Where PyTorch keeps what is to be called around a module."""
 
 
-class Scope(nn.Module):
+class NamesOnly(nn.Module):
+    """A module with the names and tensors of the plain model, and not its modules."""
+
+    def apply(self, *_: object, **__: object) -> Self:
+        """Refuse what looks for the plain model's modules, and would find none."""
+        raise InputError(
+            "apply() looks at modules, and those of a module that runs by a plan are not the "
+            "plain model's: they have names and tensors alone",
+            "initialise the model before parallelize, or its parameters by their names",
+        )
+
+
+class Scope(NamesOnly):
     """A module of the plain model, of which only the names are left."""
 
     def forward(self, *_: object, **__: object) -> Tensor:
@@ -70,6 +83,15 @@ class Snapshot(Scope):
             plant(self, name, copy)
         for name, buffer in buffers.items():
             plant(self, name, buffer.detach().clone())
+
+
+def standing(root: nn.Module, name: str) -> Tensor | None:
+    """The parameter that a module has under a name with dots."""
+    *path, last = name.split(".")
+    owner: nn.Module | None = root
+    for step in path:
+        owner = None if owner is None else owner._modules.get(step)
+    return None if owner is None else owner._parameters.get(last)
 
 
 def hooked(root: nn.Module) -> Iterator[str]:

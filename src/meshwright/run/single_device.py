@@ -111,14 +111,26 @@ def train_alone(
             _given(next(tensors), own, device) if isinstance(own, Tensor) else own for own in given
         ]
         optimizer.zero_grad()
-        loss = step(*pytree.tree_unflatten(leaves, form))
-        loss.backward()
+        loss = _forward_and_backward(step, pytree.tree_unflatten(leaves, form))
         _make_dense(step.model)
         gradients = gradients or _gradients(step.model)
         optimizer.step()
         losses.append(loss.item())
     parameters = {name: own.detach() for name, own in step.model.named_parameters()}
     return Trained(tuple(losses), gradients, parameters)
+
+
+def _forward_and_backward(step: Step, arguments: tuple[Any, ...]) -> Tensor:
+    try:
+        loss: Tensor = step(*arguments)
+        loss.backward()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        # Whatever the model's own code raises.
+        raise InputError(
+            f"plain PyTorch cannot train the model on one device: {type(error).__name__}: {error}",
+            "mend the model, which a plan may train all the same, or run it without a comparison",
+        ) from error
+    return loss
 
 
 def _given(own: Tensor, example: Tensor, device: torch.device) -> Tensor:
@@ -159,7 +171,11 @@ def refuse_incomparable(plan: Plan) -> None:
             f"operator {drawing[0].name!r} draws random numbers, on one device others than on many",
             "compare without dropout (a probability of 0) and without noise",
         )
-    normalising = [own for own in plan.graph.operators if own.kind == "batch_norm"]
+    normalising = [
+        own
+        for own in plan.graph.operators
+        if own.kind == "batch_norm" and dict(own.attributes).get("training", True)
+    ]
     if normalising and plan.options.micro_batches > 1:
         raise InputError(
             f"operator {normalising[0].name!r} normalises each of {plan.options.micro_batches} "

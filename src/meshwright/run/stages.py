@@ -37,7 +37,7 @@ from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.stage_passes import MicroBatch, StagePasses, StagePlace
 from meshwright.run.health.watchdog import Watchdog
 from meshwright.run.launch.gpus import placed
-from meshwright.run.module_tree import Part, plant
+from meshwright.run.module_tree import NamesOnly, Part, plant
 from meshwright.run.state.constants import as_described, constants_of
 from meshwright.run.state.model_state import full_state, load_state, names_of, take_constants
 from meshwright.run.state.state_dicts import named_pieces
@@ -45,7 +45,7 @@ from meshwright.run.world import first_ranks
 from meshwright.sharding.loss_law import counted_by, loss_law
 
 
-class OnStages(nn.Module):
+class OnStages(NamesOnly):
     """A model whose islands are stages: what `parallelize_islands` gives for such a plan."""
 
     def __init__(

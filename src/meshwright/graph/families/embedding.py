@@ -6,6 +6,8 @@
     vocabulary          reduction   the table by row; a part gives zeros for rows it does not hold
     bag                 reduction   what each bag holds, if bags are equally large and added up
 
+Where gradients are divided by how often an index occurs in the batch (`scale_grad_by_freq`), nobody
+but who sees all indices can: only columns are cut then.
 Only the rows that are read count as traffic, not the table.
 """
 
@@ -75,6 +77,9 @@ class Embedding(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim of the output, and the rows of the table."""
+        channel, vocabulary = table_splits(call)
+        if call.get("scale_grad_by_freq"):
+            return (channel,)
         indices = tuple(
             Split(
                 name=name_of(dim),
@@ -85,7 +90,7 @@ class Embedding(Family):
             )
             for dim, size in enumerate(tensor(call, 1).shape)
         )
-        return indices + table_splits(call)
+        return (*indices, channel, vocabulary)
 
     def traffic(self, call: Call) -> Bytes:
         """The rows that are read."""
@@ -118,13 +123,15 @@ class EmbeddingBag(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Bags of equal size; columns; rows and contents of bags that are only added up."""
+        channel, vocabulary = table_splits(call)
+        if call.get("scale_grad_by_freq"):
+            return (channel,)
         found = []
         adds = integer(call, "mode", 0) == 0
         if len(tensor(call, 1).shape) == 2:
             found.append(self._along_indices(call, 0, adds=False))
             if adds:
                 found.append(self._along_indices(call, 1, adds=True))
-        channel, vocabulary = table_splits(call)
         return (*found, channel, vocabulary) if adds else (*found, channel)
 
     def _along_indices(self, call: Call, dim: int, *, adds: bool) -> Split:

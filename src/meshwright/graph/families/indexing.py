@@ -219,8 +219,10 @@ class IndexPut(Family):
         return (tensor(call, 0),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """The dims of x that are not indexed."""
+        """The dims of x that are not indexed; none under a mask, which spans several."""
         x, indices, values = tensor(call, 0), call.inputs[1:-1], tensor(call, -1)
+        if any(spec is not None and spec.dtype == "bool" for spec in indices):
+            return ()
         shape, at, kept = indexed_layout(x, indices)
         whole = (None,) * len(indices)
         rank = len(shape) + len(kept)

@@ -64,12 +64,16 @@ class ClassLoss(Family):
         return (Spec(scores.dtype, () if whole else without_classes),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Every dim; of a mean over class targets only the first, and classes."""
+        """Every dim; of a mean over class targets only the first, and classes; of a single sample
+        without a dim of samples none.
+        """
         scores = tensor(call, 0).shape
+        if len(scores) == 1:
+            return ()
         reduction = integer(call, "reduction", MEAN)
         rest = (None,) * (len(call.inputs) - 2)
         counted = reduction == MEAN and self._by_class(call)
-        dims = [dim for dim in range(len(scores)) if dim != 1] if len(scores) > 1 else []
+        dims = [dim for dim in range(len(scores)) if dim != 1]
         found = []
         for dim in dims[:1] if counted else dims:
             role: Role = role_of(dim) if reduction == NONE else "reduction"
@@ -83,7 +87,7 @@ class ClassLoss(Family):
                     outputs=(out if reduction == NONE else None,),
                 )
             )
-        return (*found, *(self._classes(call, scores),) * (len(scores) > 1))
+        return (*found, self._classes(call, scores))
 
     def _classes(self, call: Call, scores: tuple[int, ...]) -> Split:
         """Class weights stay whole: every part tells by them what a mean divides by."""

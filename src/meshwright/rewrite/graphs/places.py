@@ -66,6 +66,8 @@ class BlueprintCache:
         for binding in bindings(site, plan, anchor):
             bound = dict(zip(plan.terms, (binding.tensors[n] for n in plan.slots), strict=True))
             outputs = tuple(binding.tensors[n] for n in plan.outputs)
+            if site.loses(binding.operators.values(), outputs):
+                continue
             tensors = tuple((own.name, bound[own]) for own in plan.terms
                             if isinstance(own, Variable))  # fmt: skip
             for blueprint in self._fits(plan, bound, binding.symbols, site):

@@ -7,7 +7,7 @@ rules and how tensors lie in pieces is worked out once for each operator, when i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -59,7 +59,17 @@ class Site(NamedTuple):
     @property
     def ends(self) -> frozenset[str]:
         """Tensors that are wanted outside."""
-        return frozenset((*self.frame.outputs, *filter(None, (self.frame.loss,))))
+        loss = () if self.frame.loss is None else (self.frame.loss,)
+        return self.frame.returned.union(self.frame.outputs, loss)
+
+    def loses(self, operators: Iterable[str], outputs: Container[str]) -> bool:
+        """Whether what the model returns is made on the way to outputs of these operators."""
+        returned = self.frame.returned
+        return bool(returned) and any(
+            own.name in returned and own.name not in outputs
+            for name in operators
+            for own in self.nodes[name].operator.outputs
+        )
 
     def reads(self, node: Node) -> tuple[str, ...]:
         """Which operators of the rule language made what a node reads; empty for others."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch import Tensor
+from torch.autograd.function import Function
 from torch.nn import functional
 
 from meshwright.capture.experts import Through, routed
@@ -76,12 +77,33 @@ def kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:
         # They add nothing, but their gradients are what they would be.
         return run(
             tuple(
-                own - own.detach() if own is not None and i in piece.silent else own
+                counting_nothing(own) if own is not None and i in piece.silent else own
                 for i, own in enumerate(operands)
             )
         )
 
     return silenced
+
+
+def counting_nothing(own: Tensor) -> Tensor:
+    """Zeros, -inf or not, with the gradient of what they stand for.
+
+    >>> mask = torch.tensor([-torch.inf, 1.0], requires_grad=True)
+    >>> counting_nothing(mask).tolist(), torch.autograd.grad(counting_nothing(mask).sum(), mask)
+    ([0.0, 0.0], (tensor([1., 1.]),))
+    """
+    made: Tensor = _Nothing.apply(own)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Nothing(Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        return torch.zeros_like(own)
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor) -> Tensor:
+        return arriving[0]
 
 
 def _kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:

@@ -99,8 +99,9 @@ def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str])
             parameters=tuple(learnt[name] for name in given if name in learnt),
             buffers=tuple(tensor for name, tensor in given.items() if name in kept),
             operators=operators,
-            outputs=tuple(name for name in made if name in shared or name in graph.outputs),
+            outputs=tuple(n for n in made if n in shared or n in graph.outputs),
             loss=graph.loss if graph.loss in made else None,
+            traced=graph.traced if graph.returned & made.keys() else None,
         ),
         enters=tuple(enters),
         leaves=tuple(name for name in shared if name in needing),
@@ -126,4 +127,5 @@ def _content(segment: GraphSegment) -> tuple[object, ...]:
             tuple(map(number_of, names))
             for names in (graph.outputs, (graph.loss,), segment.enters, segment.leaves)
         ),
+        tuple(number[name] for name in sorted(graph.returned) if name in number),
     )
