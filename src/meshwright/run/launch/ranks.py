@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import socket
 import time
 import traceback
@@ -153,9 +154,10 @@ def _rank(
     body: Callable[..., object],
     arguments: Sequence[object],
 ) -> None:
-    """What a forked process does."""
+    """What a forked process does. Ctrl-C reaches all processes: who started the ranks ends them."""
     import torch.distributed as dist
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         if meeting.home.enter is not None:
             meeting.home.enter(rank)

@@ -96,6 +96,13 @@ def best_plan(
         return _planned(run, _searched(run, start, rewrites))
 
 
+def whole(planned: PlanResult) -> PlanResult:
+    """A result that no interrupt cut short; for who searches several times, and is to end then."""
+    if planned.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return planned
+
+
 def _searched(run: SearchPhases, start: Plan | None, rewrites: bool) -> Stopped:
     """All phases, one after the other; leaves why they ended."""
     stopped: Stopped = "complete"
