@@ -141,8 +141,10 @@ def run_ranks(
         until = math.inf if timeout is None else time.monotonic() + timeout
         return _collected(started, until)
     finally:
-        for process, connection in started:
+        # All at once: who outlived another would complain of its death.
+        for process, _ in started:
             process.kill()
+        for process, connection in started:
             process.join()
             connection.close()
 

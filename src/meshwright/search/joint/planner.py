@@ -200,6 +200,8 @@ def _tidy(run: SearchPhases) -> None:
 def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
     """What was found."""
     best = run.kept.best
+    if best is None and stopped == "interrupted":
+        raise KeyboardInterrupt
     if best is None:
         raise nothing_kept(run.question, stopped)
     plan = replace(best.candidate.plan, rewrites=run.trials.steps(best.bench))
