@@ -77,6 +77,11 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
             "that cuts it; the predicted figure has it cut"
             for name in tensor_styles(meant, fit.taken["tensor"]).left
         ]
+    if target == "megatron" and dims_of(graph).looks_ahead:
+        lost.append(
+            "attention of positions to later ones: pretrain_gpt.py trains decoders; start "
+            "Megatron's program for this model instead"
+        )
     if target == "torchtitan" and named_model(dims_of(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:
