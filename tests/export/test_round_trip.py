@@ -34,6 +34,7 @@ from meshwright.export.plan_for import plan_for
 from meshwright.export.torchtitan import torchtitan_python, torchtitan_toml
 from meshwright.export.uniform import uniform_of
 from meshwright.export.write import exported
+from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.report.exported import describe_exported
 from meshwright.search.budget import Budget
@@ -289,6 +290,18 @@ def test_stages_that_no_number_of_layers_makes_are_lists_alone() -> None:
         assert ("pipeline_parallel_layers_per_stage" not in text) == alone
         assert ("module_fqns_per_model_part" in text) == alone
         assert settled(read_torchtitan(text, config.devices), dims.facts).pipeline == stages
+
+
+def test_float32_copies_that_a_target_keeps_unasked() -> None:
+    """Megatron and DeepSpeed do; Accelerate does with mixed precision only."""
+    graph = in_dtype(llama(), "bfloat16")
+    plan = configured(graph, CLUSTER, ParallelConfig(data=16, zero=1))
+    told = {own: exported(plan, graph, own) for own in ("megatron", "deepspeed", "accelerate")}
+    copies = {own: any("keeps float32 copies" in line for line in told[own].lost) for own in told}
+    assert copies == {"megatron": True, "deepspeed": True, "accelerate": False}
+    held = {own: told[own].written.memory.optimizer for own in told}
+    assert held["deepspeed"] == held["megatron"] > held["accelerate"]
+    assert 'mixed_precision: "no"' in dict(told["accelerate"].files)["accelerate.yaml"]
 
 
 def test_what_does_not_fit_is_said() -> None:
