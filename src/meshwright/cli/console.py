@@ -45,7 +45,7 @@ def _break_names(table: Table, console: Console) -> None:
     take the room of the figures under it.
     """
     roomy = console.options.update(max_width=PIPED_WIDTH * len(table.columns))
-    if console.measure(table, options=roomy).maximum <= console.width:
+    if console.measure(table, options=roomy).minimum <= console.width:
         return
     for column in table.columns:
         column.header = re.sub(r"(?<=[-/]) *| +", "\n", str(column.header))
