@@ -66,9 +66,10 @@ def rows(name: str, budget: float) -> list[dict[str, object]]:
         memory=question.memory,
         deadline=time.monotonic() + budget,
     )
-    again = confirmed(
+    searches = confirmed(
         plan, question_of(plan, question.memory), found, Budget.of(budget), step=prediction.step
     )
+    *_, again = (found, *searches)
     told = []
     for own in again:
         if own.searched is None:

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.cli.main import main
+from meshwright.configs.better import ConfigTrials
 from meshwright.search.joint import planner
 from meshwright.search.joint.question import PlanRequest, PlanResult
 from support.planned import answer
@@ -121,6 +122,17 @@ def test_torchtitan_fits_badly(verb: Verb) -> None:
 
 
 SMALL = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&hidden=32&sequence=16"
+
+
+def test_an_interrupt_keeps_the_judgement(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConfigTrials, "best", interrupted)
+    code, out, _ = verb(SMALL, "--tensor", "4", "--batch", "8", "--cluster", "laptop")
+    assert code == 0
+    assert "It fits: " in out
+    assert out.endswith("Interrupted: no better configuration or plan was found until then.\n")
 
 
 def test_degrees_and_the_plan_of_the_search(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshwright.cli.console import new_console
+from meshwright.cli.console import new_console, print_parts
 from meshwright.cli.main import main
 from meshwright.cluster.model import Cluster
-from meshwright.report.tables import table_of_clusters
+from meshwright.report.tables import new_table, table_of_clusters
 from support.typed import typed
 
 PLACE = ["place", "--cluster", "gcp-a100", "--nodes", "4", "--axes", "data=4,tensor=16"]
@@ -376,3 +376,20 @@ def test_brackets_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
     new_console().print(table_of_clusters([odd]))
     last = " ".join(capsys.readouterr().out.splitlines()[-1].split())
     assert last == "[/bold] process 4 4 one CPU core [[1 2]]"
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(29, 1), (28, 2)])
+def test_names_of_columns_leave_figures_their_room(
+    columns: int,
+    lines: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = new_table("strategy", "micro-batches>", "step>")
+    table.add_row("DDP", "1", "3 ms")
+    print_parts(table)
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == lines + 2
+    assert shown[-1].split() == ["DDP", "1", "3", "ms"]
+    assert "…" not in "".join(shown)

@@ -292,6 +292,7 @@ MISTAKES = [
     (["--save", "nowhere/plan.json"], "--out: cannot write 'nowhere/plan.json'"),
     (["--report", "nowhere/report.html"], "--report: cannot write 'nowhere/report.html'"),
     (["--trace", "nowhere/trace.json"], "--trace: cannot write 'nowhere/trace.json'"),
+    (["--report", "one", "--trace", "one"], "--report and --trace are both 'one'"),
     (["--memory", "3 chairs"], "--memory: '3 chairs' has the unit 'chairs'"),
     (["--memory", "8 GiB"], "--memory is 8 GiB and a device of 'laptop' has 4 GiB"),
     (["--memory", "0 B"], "--memory is 0 B"),

@@ -123,6 +123,9 @@ def test_simulate_prints_what_it_predicts_and_writes_a_trace(folder: Path) -> No
         event["ph"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]
     }
     assert kinds == {"X", "C", "M"}
+    assert "The trace is in trace.json." in words
+    again = meshwright(folder, "simulate", "plan.json", "--trace", "trace.json").stdout
+    assert "What trace.json was before is in trace.before.json." in " ".join(again.split())
 
 
 def test_a_plan_that_does_not_fit_says_where_and_by_how_much(folder: Path) -> None:
@@ -163,7 +166,7 @@ MISTAKES = [
     ([*COMPARE, "--save", "nowhere/plan.json"], "--out: cannot write 'nowhere/plan.json'"),
     ([*COMPARE, "--save", "."], "--out: cannot write '.' (it is a folder)"),
     ([*COMPARE, "--checkpoint", "nowhere/x"], "--checkpoint: cannot write 'nowhere/x'"),
-    ([*COMPARE, "--checkpoint", "x", "--save", "./x"], "two different files"),
+    ([*COMPARE, "--checkpoint", "x", "--save", "./x"], "--checkpoint and --out are both './x'"),
     ([*COMPARE, "--checkpoint", "garbage.json"], "'garbage.json' cannot be read"),
     ([*COMPARE, "--checkpoint", "plan.json"], "'plan.json' cannot be read"),
     (

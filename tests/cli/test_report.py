@@ -44,7 +44,10 @@ def test_a_report_of_a_saved_plan(run: Run) -> None:
     assert "There was no search" in text
     assert "runner-up" in text
     assert json.loads(Path("trace.json").read_text())["traceEvents"]
-    assert run("report", "plan.json", "--no-explain")[0] == 0
+    code, out, _ = run("report", "plan.json", "--no-explain")
+    assert code == 0
+    assert out.endswith(" What report.html was before is in report.before.html.\n")
+    assert Path("report.before.html").read_text() == text
 
 
 def test_json_tells_where_everything_is(run: Run) -> None:
@@ -67,6 +70,7 @@ def test_a_file_that_is_no_report_is_not_replaced_unasked(run: Run) -> None:
 MISTAKES = [
     (["--save", "nowhere/report.html"], "--out: cannot write 'nowhere/report.html'"),
     (["--trace", "nowhere/trace.json"], "--trace: cannot write 'nowhere/trace.json'"),
+    (["--out", "one", "--trace", "./one"], "--out and --trace are both './one'; name two files"),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 from msgspec.structs import replace
 
@@ -61,7 +63,8 @@ def decisions(planned: PlanResult) -> tuple[Decision, ...]:
         operators=pricer_of(PLAN.cluster.device),
         memory=planned.question.memory,
     )
-    return confirmed(PLAN, planned.question, found, LITTLE, step=planned.best.prediction.step)
+    *_, last = confirmed(PLAN, planned.question, found, LITTLE, step=planned.best.prediction.step)
+    return last
 
 
 def test_the_largest_are_searched(planned: PlanResult, decisions: tuple[Decision, ...]) -> None:
@@ -97,10 +100,29 @@ def test_what_gets_larger_than_what_was_searched_is_searched_too(
         return planned._replace(best=best)
 
     monkeypatch.setattr(confirm, "search_with", found)
-    told = confirmed(PLAN, planned.question, known, LITTLE, step=1.0)
+    *_, told = confirmed(PLAN, planned.question, known, LITTLE, step=1.0)
     assert asked == [7, 6, 5, 4, 3, 2, 1]
     assert [own.runner_up for own in told] == ["5", "4", "3", "2", "1", "6", "7", "0"]
     assert [own.searched is None for own in told] == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("room", [confirm, replan])
+def test_an_interrupted_search_is_the_last(
+    planned: PlanResult, monkeypatch: pytest.MonkeyPatch, room: ModuleType
+) -> None:
+    """What searches had found before is kept."""
+    asked: list[PlanRequest] = []
+
+    def interrupted(question: PlanRequest, *_: object, **__: object) -> PlanResult:
+        asked.append(question)
+        return planned._replace(stopped="interrupted" if len(asked) > 1 else "budget")
+
+    monkeypatch.setattr(confirm, "MOST", 2 if room is confirm else 0)
+    monkeypatch.setattr(room, "best_plan", interrupted)
+    told = explained(PLAN, seconds=60.0, budget=LITTLE)
+    assert (told.stopped, len(asked)) == ("interrupted", 2)
+    assert len(told.what_ifs) == (room is replan)
+    assert sum(own.searched is not None for own in told.decisions) == (room is confirm)
 
 
 def test_a_search_with_it_fixed_finds_the_same(
@@ -125,7 +147,7 @@ def test_a_plan_is_changed_to_keep_constraints() -> None:
 
 def test_what_cannot_be_searched_says_why(planned: PlanResult) -> None:
     none = Decision("stages", "1", "64", planned.best.prediction.step, "", fix="--fix stages=64")
-    (told,) = confirmed(PLAN, planned.question, [none], LITTLE, step=1.0)
+    ((told,),) = confirmed(PLAN, planned.question, [none], LITTLE, step=1.0)
     assert told.searched is None
     assert "64" in told.found
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes
+from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import facts_of
@@ -29,10 +30,15 @@ from meshwright.export.dims import dims_of
 from meshwright.export.exported import TARGETS
 from meshwright.export.fit import fitted, ranks_of
 from meshwright.export.megatron import megatron_script
+from meshwright.export.plan_for import plan_for
 from meshwright.export.torchtitan import torchtitan_python, torchtitan_toml
 from meshwright.export.uniform import uniform_of
 from meshwright.export.write import exported
+from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
+from meshwright.report.exported import describe_exported
+from meshwright.search.budget import Budget
+from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.layout import factors
 
 
@@ -245,10 +251,73 @@ def test_a_placement_that_flags_cannot_say_gets_a_rank_file() -> None:
     assert files["rankfile"].splitlines()[3] == "rank 3=node1 slot=1"
 
 
+@pytest.mark.parametrize(
+    ("model", "flags"),
+    [
+        ("zoo:llama3-8b/tiny", {"--hidden-dropout 0 --attention-dropout 0", "--swiglu"}),
+        ("zoo:gpt2-xl/tiny", {"--hidden-dropout 0.1 --attention-dropout 0.1"}),
+        ("hf:Qwen3ForCausalLM/tiny?head_dim=32", {"--kv-channels 32", "--qk-layernorm"}),
+        ("hf:Qwen2ForCausalLM/tiny", {"--add-qkv-bias"}),
+    ],
+)
+def test_sizes_of_a_model_that_megatron_has_other_defaults_for(model: str, flags: set[str]) -> None:
+    graph = load_model(model, 8).graph
+    text = megatron_script(ParallelConfig(data=16), dims_of(graph), CLUSTER, "")
+    assert all(flag in text for flag in flags)
+    asked = {"--kv-channels", "--qk-layernorm", "--add-qkv-bias"}
+    assert {own for own in asked if own in text} == {own.split()[0] for own in flags} & asked
+
+
+def test_what_is_no_decoder_is_said() -> None:
+    encoder, both = (load_model(f"zoo:{own}/tiny", 8).graph for own in ("bert-large", "t5-large"))
+    laptop = Cluster.named("laptop")
+    lost = exported(data_parallel(encoder, laptop), encoder, "megatron").lost
+    assert any("pretrain_gpt.py trains decoders" in own for own in lost)
+    for target in ("megatron", "torchtitan"):
+        with pytest.raises(InputError, match="attend more than once, as decoders beside an encod"):
+            exported(data_parallel(both, laptop), both, target)
+    question = PlanRequest(graph=both, cluster=laptop, memory=laptop.device.memory)
+    with pytest.raises(InputError, match="attend more than once"):
+        plan_for(question, "megatron", Budget(proposals=1))
+
+
+def test_stages_that_no_number_of_layers_makes_are_lists_alone() -> None:
+    """torchtitan refuses a number of layers whose stages its ranks do not divide."""
+    dims = dims_of(llama())
+    for stages, alone in ((4, False), (3, True)):
+        config = ParallelConfig(data=4, pipeline=stages, micro_batches=stages)
+        text = torchtitan_toml(config, dims, None, "")
+        assert ("pipeline_parallel_layers_per_stage" not in text) == alone
+        assert ("module_fqns_per_model_part" in text) == alone
+        assert settled(read_torchtitan(text, config.devices), dims.facts).pipeline == stages
+
+
+def test_float32_copies_that_a_target_keeps_unasked() -> None:
+    """Megatron and DeepSpeed do; Accelerate does with mixed precision only."""
+    graph = in_dtype(llama(), "bfloat16")
+    plan = configured(graph, CLUSTER, ParallelConfig(data=16, zero=1))
+    told = {own: exported(plan, graph, own) for own in ("megatron", "deepspeed", "accelerate")}
+    copies = {own: any("keeps float32 copies" in line for line in told[own].lost) for own in told}
+    assert copies == {"megatron": True, "deepspeed": True, "accelerate": False}
+    held = {own: told[own].written.memory.optimizer for own in told}
+    assert held["deepspeed"] == held["megatron"] > held["accelerate"]
+    assert 'mixed_precision: "no"' in dict(told["accelerate"].files)["accelerate.yaml"]
+
+
+def test_what_does_not_fit_is_said() -> None:
+    graph = llama()
+    device = replace(CLUSTER.device, memory=Bytes(1 << 20))
+    found = exported(
+        configured(graph, replace(CLUSTER, device=device), ParallelConfig(data=16)),
+        graph,
+        "megatron",
+    )
+    assert "TOO MUCH" in dict(found.files)["pretrain.sh"]
+    assert "What was written does NOT fit, by " in describe_exported(found, "job")
+
+
 def test_models_without_layers_go_to_pytorch_only() -> None:
     graph = load_model("zoo:lenet/tiny", 8).graph
-    from meshwright.baselines.data import data_parallel
-
     plan = data_parallel(graph, Cluster.named("laptop"))
     assert exported(plan, graph, "pytorch").config.data == 4
     with pytest.raises(InputError, match="megatron lays out transformers"):

@@ -101,6 +101,22 @@ def test_a_class_of_transformers_is_built_by_its_settings(beside: Path) -> None:
     assert model(**named)["loss"].isfinite()
 
 
+def test_weights_that_a_model_draws_are_not_drawn_to_write_its_script(tmp_path: Path) -> None:
+    """4 TiB of them would be."""
+    file = tmp_path / "drawn.py"
+    file.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Drawn(nn.Linear):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(4, 4)\n"
+        "        self.table = nn.Parameter(torch.randn(1 << 20, 1 << 20))\n"
+        "def build(batch=8):\n"
+        "    return Drawn(), torch.zeros(batch, 4)\n"
+    )
+    assert standalone(f"{file}:build", 8).empty
+
+
 def test_a_trace_has_no_code() -> None:
     with pytest.raises(InputError, match="is a trace, which no script can build"):
         standalone("model.pt2", 4)

@@ -176,7 +176,16 @@ def counted(count: int, noun: str) -> str:
     >>> counted(1, "program"), counted(3, "program")
     ('1 program', '3 programs')
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun if count == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Several of a thing.
+
+    >>> plural("node"), plural("process")
+    ('nodes', 'processes')
+    """
+    return f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
 
 
 def format_bandwidth(value: float) -> str:

@@ -99,7 +99,7 @@ def check(
     graph = captured_graph(source, own.chosen_batch(batch, written, source), dtype or written.dtype)
     with share_bar("checking (the first time compiles for a minute or two)"):
         checked = judge(written, graph, machine, limit, backend=library, better=better)
-    if better and plan:
+    if better and plan and not checked.interrupted:
         checked = _with_plan(checked, graph, allowed, library, seed)
     if json:
         from meshwright.report.checked_document import checked_document
@@ -150,6 +150,8 @@ def _parts(checked: Checked, model: str, verbose: bool) -> list[str | Table]:
     parts: list[str | Table] = [report.describe_checked(checked, model), "\n".join(lines)]
     if checked.best is not None or checked.planned is not None:
         parts += [report.table_of_checked(checked), report.describe_better(checked)]
+    if checked.interrupted:
+        parts.append("Interrupted: no better configuration or plan was found until then.")
     if checked.written.notes:
         parts.append(report.describe_notes(checked))
     if verbose and checked.written.ignored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -34,7 +35,20 @@ def print_parts(*parts: str | Table) -> None:
     for number, part in enumerate(parts):
         if number:
             console.print()
+        if not isinstance(part, str):
+            _break_names(part, console)
         console.print(part, soft_wrap=isinstance(part, str))
+
+
+def _break_names(table: Table, console: Console) -> None:
+    """Names of columns over several lines, if a table is wider than the console: a name must not
+    take the room of the figures under it.
+    """
+    roomy = console.options.update(max_width=PIPED_WIDTH * len(table.columns))
+    if console.measure(table, options=roomy).minimum <= console.width:
+        return
+    for column in table.columns:
+        column.header = re.sub(r"(?<=[-/]) *| +", "\n", str(column.header))
 
 
 def print_left_out(console: Console, total: int, top: int, noun: str) -> None:

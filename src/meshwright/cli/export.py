@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts
-from meshwright.cli.options import JsonOption, graph_of_plan
+from meshwright.cli.options import JsonOption, graph_of_plan, set_aside
 
 if TYPE_CHECKING:
     from meshwright.export.exported import Exported
@@ -35,7 +35,7 @@ def export(
     target_named(to)
     loaded = load_plan(plan)
     found = exported(loaded, graph_of_plan(loaded), to)
-    folder = _written(found, out)
+    folder, before = _written(found, out)
     if json:
         from meshwright.report.exported import exported_document
 
@@ -43,10 +43,11 @@ def export(
     else:
         from meshwright.report.exported import describe_exported, table_of_exported
 
-        print_parts(table_of_exported(found), describe_exported(found, folder))
+        print_parts(table_of_exported(found), describe_exported(found, folder) + before)
 
 
-def _written(found: Exported, out: str) -> str:
+def _written(found: Exported, out: str) -> tuple[str, str]:
+    """The folder, and what became of files of the same names that say something else."""
     from pathlib import Path
 
     from meshwright.base.errors import InputError
@@ -59,6 +60,10 @@ def _written(found: Exported, out: str) -> str:
         raise InputError(
             f"--out {out!r} cannot be made ({error.strerror})", "name a folder"
         ) from None
+    before = ""
     for name, text in found.files:
-        write_whole(folder / name, text.encode())
-    return str(folder)
+        place = folder / name
+        if not place.is_file() or place.read_bytes() != text.encode():
+            before += set_aside(str(place))
+            write_whole(place, text.encode())
+    return str(folder), before

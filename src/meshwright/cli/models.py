@@ -8,7 +8,14 @@ import typer
 
 from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json, print_parts
-from meshwright.cli.options import BatchOption, JsonOption, ModelArgument, captured_graph, chosen
+from meshwright.cli.options import (
+    BatchOption,
+    JsonOption,
+    ModelArgument,
+    SequenceOption,
+    captured_graph,
+    chosen,
+)
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
@@ -56,6 +63,7 @@ def models(
 def capture(
     model: ModelArgument,
     batch: BatchOption = None,
+    seq: SequenceOption = None,
     optimizer: OptimizerOption = "adam",
     mixed: Annotated[
         bool, typer.Option("--mixed", help="The optimizer keeps float32 copies of the weights.")
@@ -83,11 +91,12 @@ def capture(
     from meshwright.cost.memory import OPTIMIZERS
     from meshwright.report.documents import figures_document
     from meshwright.report.words import describe_model
+    from meshwright.search.find import with_sequence
 
     kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
     if batch is not None and batch < 1:
         raise InputError(f"--batch is {batch}", "give 1 or more")
-    graph = captured_graph(model, batch, operators=defined_operators(operators))
+    graph = captured_graph(with_sequence(model, seq), batch, operators=defined_operators(operators))
     if save is not None:
         write_whole(save, msgspec.json.encode(graph))
     figures = model_figures(graph, kind, mixed=mixed, recompute=recompute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -275,6 +276,31 @@ def require_place(option: str, path: str | None) -> None:
             require_writable(path)
         except InputError as error:
             raise error.at(option) from None
+
+
+def require_places(**options: str | None) -> None:
+    """Refuse files that could not be written, and one file for two outputs."""
+    from meshwright.base.errors import InputError
+
+    named = {f"--{name}": path for name, path in options.items() if path is not None}
+    for option, path in named.items():
+        require_place(option, path)
+        for other, same in named.items():
+            if other < option and os.path.realpath(same) == os.path.realpath(path):
+                raise InputError(f"{other} and {option} are both {path!r}", "name two files")
+
+
+def set_aside(*paths: str | None) -> str:
+    """Sentences on what was in files before: it gets other names."""
+    from pathlib import Path
+
+    told = ""
+    for place in (Path(path) for path in paths if path is not None):
+        if place.exists():
+            before = place.with_stem(f"{place.stem}.before")
+            place.replace(before)
+            told += f" What {place} was before is in {before}."
+    return told
 
 
 def require_lines(top: int) -> None:

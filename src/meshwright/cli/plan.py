@@ -26,7 +26,8 @@ from meshwright.cli.options import (
     chosen_budget,
     chosen_machine,
     require_lines,
-    require_place,
+    require_places,
+    set_aside,
 )
 from meshwright.cli.report import NOTHING, ReportOption, TraceOption, explained, write
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
@@ -112,9 +113,8 @@ def plan(
     from meshwright.simulate.simulation import prices_of
 
     require_lines(top)
-    require_place("--report", report)
-    require_place("--trace", trace)
     path, goal = own.chosen_place(out), chosen(minimize, MINIMIZE, "--minimize")
+    require_places(out=path, report=report, trace=trace)
     described = chosen_machine(cluster, nodes, gpus, resize, without, slow)
     model = with_sequence(model, seq)
     if not isinstance(described, Cluster):
@@ -169,7 +169,7 @@ def plan(
         added=user_rules(graph, operators, rules, certificates),
     )
     found = _searched(question, how, first)
-    before = own.set_aside(path)
+    before = set_aside(path, report, trace)
     saved = msgspec.structs.replace(found[0].best.plan, model=model, batch=batch)
     found = (found[0]._replace(best=found[0].best._replace(plan=saved)), *found[1:])
     save_plan(saved, path)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshwright.cli import plan_options as own
 from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import as_run
+from meshwright.cli.options import as_run, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +68,7 @@ def plan_on_islands(
         found = best_island_plan(
             question, budget, backend=backend_named(backend), seed=seed, cores=cores, progress=show
         )
-    before = own.set_aside(path)
+    before = set_aside(path)
     save_island_plan(msgspec.structs.replace(found.best.plan, model=model), path)
     if json:
         print_json(report.island_document(found) | {"saved": path})

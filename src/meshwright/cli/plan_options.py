@@ -115,18 +115,6 @@ def chosen_place(out: str | None) -> str:
     return path
 
 
-def set_aside(path: str) -> str:
-    """A sentence on what was in a file before: it gets another name."""
-    from pathlib import Path
-
-    place = Path(path)
-    if not place.exists():
-        return ""
-    before = place.with_stem(f"{place.stem}.before")
-    place.replace(before)
-    return f" What {path} was before is in {before}."
-
-
 def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:
     """What a plan may hold on a device."""
     from meshwright.base.errors import InputError

@@ -25,8 +25,15 @@ from meshwright.cli.options import (
     chosen_budget,
     chosen_cluster,
     require_place,
+    require_places,
+    set_aside,
 )
-from meshwright.cli.plan_options import PapersOption
+from meshwright.cli.plan_options import (
+    MixedOption,
+    OptimizerOption,
+    PapersOption,
+    chosen_training,
+)
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
@@ -64,12 +71,12 @@ def simulate(
     import msgspec
 
     from meshwright.base.errors import InputError
-    from meshwright.base.files import require_writable, write_whole
+    from meshwright.base.files import write_whole
     from meshwright.plan.file import load_plan
     from meshwright.plan.fits import require_cluster
 
-    if trace is not None:
-        require_writable(trace)
+    require_place("--trace", trace)
+    before = ""
     engine = chosen(engine, ("full", "reference", "delta"), "--engine")
     if cluster is None and (resize or nodes is not None or gpus is not None):
         raise InputError("--nodes, --gpus and --resize are about --cluster", "give it too")
@@ -91,6 +98,7 @@ def simulate(
 
     simulation = simulated(loaded, engine=ENGINES[engine])
     if trace is not None:
+        before = set_aside(trace)
         write_whole(trace, msgspec.json.encode(trace_document(simulation)))
     if json:
         print_json(plans.simulation_document(simulation, engine))
@@ -104,6 +112,7 @@ def simulate(
         plans.describe_memory(simulation.prediction, loaded.cluster),
         plans.table_of_costs(costliest(simulation, plans.MOST)),
         plans.table_of_occupancies(occupancies(simulation)),
+        *(() if trace is None else (f"The trace is in {trace}.{before}",)),
     )
 
 
@@ -117,6 +126,8 @@ def compare(
     seq: SequenceOption = None,
     dtype: DtypeOption = None,
     software: SoftwareOption = None,
+    optimizer: OptimizerOption = "adam",
+    mixed: MixedOption = False,
     budget: Annotated[
         str, typer.Option(help="Of the search: a time, or a number of proposals.")
     ] = "20s",
@@ -149,10 +160,10 @@ def compare(
 
     ways: tuple[Engine, ...] = ("delta", "full")
     allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")
-    library = backend_named(backend)
+    library, training = backend_named(backend), chosen_training(optimizer, mixed)
     machine = as_run(chosen_cluster(cluster, nodes, gpus, resize), dtype, software)
     model = with_sequence(model, seq)
-    _require_places(out, checkpoint)
+    require_places(out=out, checkpoint=checkpoint)
     graph = captured_graph(model, batch, dtype, defined_operators(operators))
 
     from meshwright.configs.recipes import recipes
@@ -166,6 +177,7 @@ def compare(
             graph,
             machine,
             allowed,
+            options=training,
             backend=library,
             seed=seed,
             engine=way,
@@ -175,9 +187,10 @@ def compare(
                 f"{now.doing}: {now.nanoseconds / 1e6:.4g} ms predicted, {now.proposals} proposals",
             ),
         )
+    before = set_aside(out)
     if out is not None:
         save_plan(msgspec.structs.replace(found.searched.plan, model=model, batch=batch), out)
-    known = recipes(graph, machine, machine.device.memory, backend=library)
+    known = recipes(graph, machine, machine.device.memory, training=training, backend=library)
     old = (found.strategies[:-1], found.refused) if papers else ((), ())
     found = found._replace(
         strategies=(*known.fitted, *old[0], found.strategies[-1]),
@@ -190,22 +203,10 @@ def compare(
     sentences = [describe_refused(found.refused)] if found.refused else []
     sentences.append(plans.describe_search(found))
     if out is not None:
-        sentences.append(f"The plan of the search is in {out}.")
+        sentences.append(f"The plan of the search is in {out}.{before}")
     print_parts(
         plans.describe_comparison(found), plans.table_of_strategies(found), "\n".join(sentences)
     )
-
-
-def _require_places(save: str | None, checkpoint: str | None) -> None:
-    """Refuse files that could not be written, before the search that they are for."""
-    from pathlib import Path
-
-    from meshwright.base.errors import InputError
-
-    require_place("--out", save)
-    require_place("--checkpoint", checkpoint)
-    if save and checkpoint and Path(save).resolve() == Path(checkpoint).resolve():
-        raise InputError(f"--out and --checkpoint are both {save!r}", "give two different files")
 
 
 def _require_model(plan: Plan, model: str, batch: int | None) -> None:

@@ -14,6 +14,7 @@ from meshwright.cli.options import (
     WithoutOption,
     chosen_budget,
     graph_of_plan,
+    set_aside,
     slow_parts,
 )
 
@@ -149,14 +150,14 @@ def _searched(
         memory = left.device.memory
         question = PlanRequest(graph=graph, cluster=left, memory=memory, training=training)
         found = best_plan(question, budget, backend=backend, seed=seed, cores=cores).best
-        own.set_aside(path)
+        set_aside(path)
         save_plan(msgspec.structs.replace(found.plan, model=names[0], batch=names[1]), path)
         return found.prediction.step, levels_text(left)
     asked = IslandQuestion(graph=graph, cluster=left, training=training)
     best = best_island_plan(
         asked, budget, backend=backend, seed=seed, cores=cores, progress=show
     ).best
-    own.set_aside(path)
+    set_aside(path)
     save_island_plan(msgspec.structs.replace(best.plan, model=names[0]), path)
     parts = [f"{part.name} {part.share} of {best.plan.batch}" for part in best.plan.parts]
     idle = [f"{name} idle" for name in best.plan.idle]

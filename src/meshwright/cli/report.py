@@ -9,7 +9,7 @@ import typer
 
 from meshwright.cli.console import print_json, print_parts, share_bar
 from meshwright.cli.explain import SEARCHES, SearchesOption, chosen_searches
-from meshwright.cli.options import JsonOption, require_place
+from meshwright.cli.options import JsonOption, require_place, require_places, set_aside
 from meshwright.cli.plan_options import PapersOption
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def report(
     from meshwright.plan.file import load_plan
 
     place, searches = chosen_place(out), chosen_searches(budget)
-    require_place("--trace", trace)
+    require_places(out=place, trace=trace)
     loaded = load_plan(plan)
 
     from meshwright.configs.find_plan import beside
@@ -84,11 +84,12 @@ def report(
         planned = beside(planned, known, papers=papers)
     prices = prices_of(loaded)
     reasons = explained(planned, prices, searches) if explain else NOTHING
+    before = set_aside(place, trace)
     write(planned, reasons, prices, place, trace)
     if json:
         print_json({"report": place, "trace": trace})
     else:
-        print_parts(f"The report is in {place}; open it in a browser.")
+        print_parts(f"The report is in {place}; open it in a browser.{before}")
 
 
 def chosen_place(out: str | None) -> str:
@@ -148,10 +149,10 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
             if searches is None:
                 return found
             told = partial(show, 1.0)
-            decisions = confirmed(
+            for confirming in confirmed(
                 plan, question, decisions, searches, step=prediction.step, told=told
-            )
-            found = found._replace(decisions=decisions)
+            ):
+                found = found._replace(decisions=confirming)
             known = partial(known_plan, searches, backend_named(plan.backend))
             for own in replanned(plan, question, searches, told, helps=found.helps, known=known):
                 found = found._replace(

@@ -70,6 +70,8 @@ class Checked(NamedTuple):
     """Configurations that were simulated."""
     planned: PlanResult | None
     """The best plan of the joint search; None if nobody asked."""
+    interrupted: bool = False
+    """Whether an interrupt ended the search for better ones."""
 
     @property
     def missing(self) -> int:
@@ -125,7 +127,10 @@ def judge(
     if checked.missing:
         checked = checked._replace(fixes=tuple(trials.fixes(config)[:FIXES]))
     if better:
-        checked = checked._replace(best=trials.best(config))
+        try:
+            checked = checked._replace(best=trials.best(config))
+        except KeyboardInterrupt:
+            checked = checked._replace(interrupted=True)
     return checked._replace(tried=trials.simulated)
 
 

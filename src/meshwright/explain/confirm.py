@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -31,7 +31,7 @@ from meshwright.search.joint.constraints import (
     parse_constraints,
     pins_of,
 )
-from meshwright.search.joint.planner import best_plan
+from meshwright.search.joint.planner import best_plan, whole
 from meshwright.search.joint.question import PlanRequest, PlanResult
 
 DECISIONS, FASTER, MOST = 5, 2, 12
@@ -50,16 +50,16 @@ def confirmed(
     *,
     step: float,
     told: Callable[[str], None] = lambda doing: None,
-) -> tuple[Decision, ...]:
-    """The decisions, the largest of them searched again with so much for each: those first, the
-    largest difference first. `step` is that of the plan.
+) -> Iterator[tuple[Decision, ...]]:
+    """After each search all decisions, the largest of them searched again with so much for each:
+    those first, the largest difference first. `step` is that of the plan.
     """
-    found, tried = list(decisions), list[int]()
-    while len(tried) < MOST and (number := _next(found, tried, step)) is not None:
-        told(f"searching with {found[number].fix}")
-        found[number] = _searched(plan, question, found[number], budget)
+    rows, tried = list(decisions), list[int]()
+    while len(tried) < MOST and (number := _next(rows, tried, step)) is not None:
+        told(f"searching with {rows[number].fix}")
+        rows[number] = _searched(plan, question, rows[number], budget)
         tried.append(number)
-    return tuple(sorted(found, key=lambda own: (own.searched is None, -_length(own))))
+        yield tuple(sorted(rows, key=lambda own: (own.searched is None, -_length(own))))
 
 
 def _next(decisions: Sequence[Decision], tried: Sequence[int], step: float) -> int | None:
@@ -119,7 +119,7 @@ def search_with(
     """The best plan under constraints that a search from the plan finds, changed to keep them."""
     asked = msgspec.structs.replace(question, constraints=constraints)
     start = start_under(plan, constraints)
-    return best_plan(asked, budget, backend=backend_named(plan.backend), start=start)
+    return whole(best_plan(asked, budget, backend=backend_named(plan.backend), start=start))
 
 
 def start_under(plan: Plan, constraints: Constraints) -> Plan | None:

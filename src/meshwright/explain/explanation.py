@@ -159,8 +159,8 @@ def _searched(found: Explained, budget: Budget, known: Known, progress: Progress
 
     try:
         step = found.planned.best.prediction.step
-        decisions = confirmed(plan, question, found.decisions, budget, step=step, told=told)
-        found = found._replace(decisions=decisions)
+        for decisions in confirmed(plan, question, found.decisions, budget, step=step, told=told):
+            found = found._replace(decisions=decisions)
         for own in replanned(plan, question, budget, told, helps=found.helps, known=known):
             found = found._replace(
                 what_ifs=(*found.what_ifs, own), helps=unanswered(found.helps, [own])

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.units import Bytes, plural
 from meshwright.cluster.catalogue import catalogue_names, catalogued
 from meshwright.cluster.model import Cluster, Device
 from meshwright.cost.backend import backend_named
@@ -34,7 +34,7 @@ from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan, Prediction
 from meshwright.search.budget import Budget
 from meshwright.search.find import graph_of, with_sequence
-from meshwright.search.joint.planner import best_plan
+from meshwright.search.joint.planner import best_plan, whole
 from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.unit import SAMPLE
@@ -80,7 +80,9 @@ def replanned(
         try:
             other, changed = asked()
             start = _start(other, (changed, simulated.get(change)), known, step)
-            found = best_plan(other, budget, backend=backend_named(plan.backend), start=start)
+            found = whole(
+                best_plan(other, budget, backend=backend_named(plan.backend), start=start)
+            )
         except InputError as error:
             yield Replanned(change, None, f"cannot be planned: {error.problem}")
             continue
@@ -132,8 +134,7 @@ def _changes(plan: Plan, question: PlanRequest) -> Iterator[tuple[str, Callable[
     each = cluster.devices // level.cardinality
     change = f"one more {level.name}"
     if samples % (count * each):
-        plural = f"{level.name}es" if level.name.endswith(("s", "x")) else f"{level.name}s"
-        count, change = MORE * level.cardinality, f"twice as many {plural}"
+        count, change = MORE * level.cardinality, f"twice as many {plural(level.name)}"
     yield change, partial(_larger, plan, question, count)
     other = faster_device(cluster.device)
     if other is not None:

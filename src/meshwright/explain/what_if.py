@@ -23,7 +23,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds, format_bytes
+from meshwright.base.units import (
+    Bytes,
+    BytesPerSecond,
+    OpsPerSecond,
+    Seconds,
+    format_bytes,
+    plural,
+)
 from meshwright.cluster.model import Cluster, Device, Level
 from meshwright.graph.batch import with_batch
 from meshwright.plan.model import Plan, Prediction
@@ -100,7 +107,7 @@ def _changes(plan: Plan, memory: Bytes) -> Iterator[tuple[str, Callable[[], _Out
     for number, level in enumerate(plan.cluster.levels):
         if level.cardinality > 1:
             card = " (two network cards)" if not number else ""
-            change = f"links between {level.name}s twice as fast{card}"
+            change = f"links between {plural(level.name)} twice as fast{card}"
             yield change, partial(_on, plan, _faster_links(plan.cluster, number))
     yield "devices twice as fast", partial(_faster, plan)
     yield "twice the memory on each device", partial(_roomier, plan, memory)

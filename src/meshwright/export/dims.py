@@ -12,8 +12,11 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.facts import Facts, facts_of, layer_starts
+from meshwright.baselines.tensor import ATTENTION
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import Operator, OperatorGraph
+
+LINEAR, DROPOUT = "linear", "dropout"
 
 GATED = 2
 """Products of a feed-forward layer that widen, if one gates the other."""
@@ -34,11 +37,22 @@ class Dims(NamedTuple):
     chosen: int
     """Experts of a token; 0 if there are none."""
     dtype: str
+    width: int
+    """Of a head."""
+    dropout: tuple[float, float]
+    """Of hidden states, and of attention: the share that is left out in training."""
+    biased: bool
+    """Whether products of a layer add a bias."""
+    normed_heads: bool
+    """Whether queries and keys are normalised head by head."""
+    looks_ahead: bool
+    """Whether positions attend to later ones: an encoder."""
 
 
 def dims_of(graph: OperatorGraph) -> Dims:
     """The sizes of a transformer of words."""
     facts, shapes = facts_of(graph), _shapes(graph)
+    _refuse_two_attentions(graph, facts)
     tables = [shapes[own.inputs[0] or ""] for own in graph.operators if own.kind in TABLES]
     if not tables:
         raise InputError(
@@ -49,6 +63,7 @@ def dims_of(graph: OperatorGraph) -> Dims:
     layer = list(_products(graph, shapes))
     widening = [shape for shape in layer if hidden in shape and shape != (hidden, hidden)]
     inner = max((max(shape) for shape in widening), default=4 * hidden)
+    width = _width(graph, hidden // facts.heads)
     return Dims(
         facts=facts,
         hidden=hidden,
@@ -59,7 +74,57 @@ def dims_of(graph: OperatorGraph) -> Dims:
         tied=any(own.also for own in graph.parameters if shapes[own.tensor.name] == max(tables)),
         chosen=_chosen(graph) if facts.experts else 0,
         dtype=graph.parameters[0].tensor.dtype,
+        width=width,
+        dropout=(
+            _share(graph, DROPOUT, "p"),
+            _share(graph, ATTENTION, "dropout_p"),
+        ),
+        biased=any(own.kind == LINEAR and len(own.inputs) > 2 for own in _first_layer(graph)),
+        normed_heads=width != hidden
+        and any(shapes[name] == (width,) for name in _scales(graph, shapes)),
+        looks_ahead=any(
+            own.kind == ATTENTION
+            and len(own.inputs) == 3
+            and not dict(own.attributes).get("is_causal")
+            for own in graph.operators
+        ),
     )
+
+
+def _refuse_two_attentions(graph: OperatorGraph, facts: Facts) -> None:
+    """Refuse layers that attend to themselves and to others: a decoder beside its encoder."""
+    attentions = sum(own.kind == ATTENTION for own in graph.operators)
+    if attentions > facts.layers:
+        raise InputError(
+            f"graph {graph.name!r} has layers that attend more than once, as decoders beside an "
+            "encoder do",
+            "flags of a model's sizes are for decoders or encoders alone; export --to pytorch, "
+            "jax, deepspeed or accelerate",
+        )
+
+
+def _first_layer(graph: OperatorGraph) -> tuple[Operator, ...]:
+    starts = layer_starts(graph)
+    return graph.operators[starts[0] : starts[1]]
+
+
+def _width(graph: OperatorGraph, usual: int) -> int:
+    """The width of a head: what attention makes for each."""
+    attending = (own for own in graph.operators if own.kind == ATTENTION)
+    return next((own.outputs[0].dims[-1][1] for own in attending), usual)
+
+
+def _share(graph: OperatorGraph, kind: str, name: str) -> float:
+    """The largest share that operators leave out."""
+    of_kind = (own for own in graph.operators if own.kind == kind)
+    return max((float(str(dict(own.attributes).get(name, 0.0))) for own in of_kind), default=0.0)
+
+
+def _scales(graph: OperatorGraph, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
+    """Parameters of the first layer that are no product's."""
+    for operator in _first_layer(graph):
+        if operator.kind != LINEAR:
+            yield from (name for name in operator.inputs if name in shapes)
 
 
 def _shapes(graph: OperatorGraph) -> dict[str, tuple[int, ...]]:
@@ -72,9 +137,8 @@ def _products(
     graph: OperatorGraph, shapes: dict[str, tuple[int, ...]]
 ) -> Iterator[tuple[int, ...]]:
     """The weights of products of the first layer, one expert's for those of experts."""
-    starts = layer_starts(graph)
     seen: set[str] = set()
-    for operator in graph.operators[starts[0] : starts[1]]:
+    for operator in _first_layer(graph):
         for name in operator.inputs:
             shape = shapes.get(name or "", ())
             if name is not None and len(shape) > 1 and name not in seen:

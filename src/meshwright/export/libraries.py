@@ -51,6 +51,8 @@ def write_accelerate(own: ExportWriting) -> Files:
 def _accelerate(own: ExportWriting) -> Iterator[str]:
     config, cluster = own.config, own.plan.cluster
     sharded = config.zero > 0
+    yield "# On each machine: accelerate launch --config_file accelerate.yaml --machine_rank K"
+    yield "#   --main_process_ip HOST --main_process_port 29500 train.py"
     if config.micro_batches > 1:
         yield f"# Accelerator(gradient_accumulation_steps={config.micro_batches}) in your script."
     yield "compute_environment: LOCAL_MACHINE"
@@ -59,8 +61,11 @@ def _accelerate(own: ExportWriting) -> Iterator[str]:
     yield f"num_processes: {cluster.devices}"
     yield "machine_rank: 0"
     yield "main_training_function: main"
+    dtype = own.graph.parameters[0].tensor.dtype
+    if dtype in HALF and not config.mixed:
+        yield f"# Build the model in {dtype}: mixed precision would keep float32 parameters."
     # Quoted: in YAML no is a boolean, and Accelerate wants a word.
-    yield f'mixed_precision: "{HALF.get(own.graph.parameters[0].tensor.dtype, "no")}"'
+    yield f'mixed_precision: "{HALF.get(dtype, "no") if config.mixed else "no"}"'
     if sharded:
         yield "fsdp_config:"
         yield "  fsdp_version: 2"

@@ -22,6 +22,8 @@ HALF = {"bfloat16": "--bf16", "float16": "--fp16"}
 SCRIPT = """#!/bin/bash
 {head}
 # Start it on each node: NODE_RANK and MASTER_ADDR are the launcher's.
+# Sizes are read off the model; what does not change a layout is not (--rotary-base, --norm-epsilon,
+# --init-method-std): those are Megatron's defaults, unless you add them.
 set -euo pipefail
 {environment}
 MODEL=(
@@ -81,9 +83,17 @@ def _model(dims: Dims) -> Iterator[str]:
     yield f"--num-attention-heads {facts.heads}"
     if facts.key_value_heads != facts.heads:
         yield f"--group-query-attention --num-query-groups {facts.key_value_heads}"
+    if dims.width * facts.heads != dims.hidden:
+        yield f"--kv-channels {dims.width}"
+    if dims.normed_heads:
+        yield "--qk-layernorm"
     yield f"--seq-length {facts.positions} --max-position-embeddings {facts.positions}"
     if dims.gated:
         yield "--swiglu --normalization RMSNorm --disable-bias-linear"
+        if dims.biased:
+            yield "--add-qkv-bias"
+    hidden, attention = dims.dropout
+    yield f"--hidden-dropout {hidden:g} --attention-dropout {attention:g}"
     if not dims.learned_positions:
         yield "--position-embedding-type rope"
     if not dims.tied:

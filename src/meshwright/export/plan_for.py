@@ -31,6 +31,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
 from meshwright.export.as_run import machine_of, software_of, with_habits
+from meshwright.export.dims import dims_of
 from meshwright.export.exported import Target, target_named
 from meshwright.export.fit import fitted
 from meshwright.export.modules import hidden_states_fit, stages_of, tensor_styles
@@ -86,6 +87,8 @@ def plan_for(
             f"{own.name} lays out transformers, and the model has no repeated attention layers",
             "plan --for pytorch",
         )
+    if own.transformers:
+        dims_of(question.graph)  # What the flags of its sizes cannot say is refused beforehand.
     warm_up()
     known = recipes_for(question, budget, backend)
     search = _Search(question, own, facts, budget, backend, progress)

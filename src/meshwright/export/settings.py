@@ -33,7 +33,8 @@ def head(
         f"layout:  {config}",
         f"step:    {format_seconds(after.step)} predicted ({describe_software(written.cluster)}), "
         f"{format_seconds(before.step)} of the plan itself ({describe_software(plan.cluster)})",
-        f"memory:  {format_bytes(after.memory.total)} a device predicted",
+        f"memory:  {format_bytes(after.memory.total)} a device predicted"
+        + (f": {format_bytes(after.missing)} TOO MUCH" if after.missing else ""),
     ]
     if lost:
         lines.append("Not said here, for the target has no word for it:")

@@ -100,7 +100,9 @@ def _settings(config: ParallelConfig, dims: Dims) -> Iterator[tuple[str, str, st
     if config.pipeline > 1:
         stages, layers = config.pipeline * config.chunks, dims.facts.layers
         cuts = cuts_of(config, layers)
-        yield "parallelism", "pipeline_parallel_layers_per_stage", str(layers // stages)
+        # A number of layers that does not make so many stages is refused, beside their lists too.
+        if not layers % stages:
+            yield "parallelism", "pipeline_parallel_layers_per_stage", str(layers // stages)
         yield "parallelism", "pipeline_parallel_first_stage_less_layers", "0"
         yield "parallelism", "pipeline_parallel_last_stage_less_layers", "0"
         if layers % stages or config.stages:

@@ -21,7 +21,7 @@ from meshwright.export.dims import dims_of
 from meshwright.export.exported import Exported, ExportWriting, Files, target_named
 from meshwright.export.fit import Fitted, fitted, ranks_of, sharded_factors
 from meshwright.export.jax_mesh import left_whole, write_jax
-from meshwright.export.libraries import write_accelerate, write_deepspeed
+from meshwright.export.libraries import HALF, write_accelerate, write_deepspeed
 from meshwright.export.lost import Over, lost_of, lost_stages
 from meshwright.export.megatron import write_megatron
 from meshwright.export.modules import (
@@ -57,6 +57,8 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     fit = fitted(uniform, own, plan.cluster, facts)
     if target == "pytorch":
         fit = _with_hidden_states(_with_stages(fit, uniform, graph, plan.cluster, facts), graph)
+    if target == "deepspeed" and graph.parameters[0].tensor.dtype in HALF:
+        fit = fit._replace(config=replace(fit.config, mixed=True))
     meant = plan_of(graph, plan.cluster, fit, facts)
     writing = ExportWriting(plan, graph, meant, fit.config, fit.taken, "")
     ran = as_run(WRITERS[target](writing), fit.config, target, plan.cluster.devices, facts)
@@ -69,6 +71,8 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
         *fit.lost,
         *lost_of(plan, written, uniform.share, programs=own.programs, carried=carried),
     ]
+    if written.options.mixed and not plan.options.mixed:
+        lost.append(f"16-bit parameters alone: {target} keeps float32 copies of them")
     if target == "pytorch" and not plan.model:
         lost.append("the plan does not name its model: write build() in the script")
     if target == "pytorch" and fit.config.tensor > 1:
@@ -77,6 +81,11 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
             "that cuts it; the predicted figure has it cut"
             for name in tensor_styles(meant, fit.taken["tensor"]).left
         ]
+    if target == "megatron" and dims_of(graph).looks_ahead:
+        lost.append(
+            "attention of positions to later ones: pretrain_gpt.py trains decoders; start "
+            "Megatron's program for this model instead"
+        )
     if target == "torchtitan" and named_model(dims_of(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 from rich.table import Table
 
+from meshwright.base.units import format_gibibytes
 from meshwright.cluster.software import describe_software
 from meshwright.export.exported import Exported
 from meshwright.report.documents import Document
@@ -43,6 +44,11 @@ def describe_exported(found: Exported, folder: str) -> str:
         lines += ["Not said there:", *(f"  {own}" for own in found.lost)]
     else:
         lines.append("Nothing is lost.")
+    if found.written.missing:
+        lines.append(
+            f"What was written does NOT fit, by {format_gibibytes(found.written.missing)} "
+            f"(predicted): 'meshwright plan ... --for {found.target}' looks for what does."
+        )
     names = ", ".join(name for name, _ in found.files)
     return "\n".join([*lines, f"Written to {folder}: {names}."])
 

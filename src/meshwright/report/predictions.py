@@ -44,8 +44,9 @@ def strategies_table(rows: Iterable[PredictionRow]) -> Table:
     unit = unit_of(workload(own[-1].plan.graph)) if own else "samples"
     table = new_table(
         "strategy", "micro-batches>", "step>", f"{unit}/s/device>", "MFU>", "speed-up>",
-        "peak memory>", "fits",
+        "peak memory>",
     )  # fmt: skip
+    table.add_column("fits")
     for row in own:
         found = throughput(row.plan, row.prediction)
         table.add_row(

@@ -350,7 +350,7 @@ class TestEnds:
 
         question = asked(MLP, FOUR)
         if after == 1:
-            with pytest.raises(InputError, match="ended before it had any plan; let it run"):
+            with pytest.raises(KeyboardInterrupt):
                 best_plan(question, FEW, progress=progress)
             return
         found = best_plan(question, FEW, progress=progress)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import socket
 import time
 import traceback
@@ -140,8 +141,10 @@ def run_ranks(
         until = math.inf if timeout is None else time.monotonic() + timeout
         return _collected(started, until)
     finally:
-        for process, connection in started:
+        # All at once: who outlived another would complain of its death.
+        for process, _ in started:
             process.kill()
+        for process, connection in started:
             process.join()
             connection.close()
 
@@ -153,9 +156,10 @@ def _rank(
     body: Callable[..., object],
     arguments: Sequence[object],
 ) -> None:
-    """What a forked process does."""
+    """What a forked process does. Ctrl-C reaches all processes: who started the ranks ends them."""
     import torch.distributed as dist
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         if meeting.home.enter is not None:
             meeting.home.enter(rank)

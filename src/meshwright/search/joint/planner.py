@@ -96,6 +96,13 @@ def best_plan(
         return _planned(run, _searched(run, start, rewrites))
 
 
+def whole(planned: PlanResult) -> PlanResult:
+    """A result that no interrupt cut short; for who searches several times, and is to end then."""
+    if planned.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return planned
+
+
 def _searched(run: SearchPhases, start: Plan | None, rewrites: bool) -> Stopped:
     """All phases, one after the other; leaves why they ended."""
     stopped: Stopped = "complete"
@@ -193,6 +200,8 @@ def _tidy(run: SearchPhases) -> None:
 def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
     """What was found."""
     best = run.kept.best
+    if best is None and stopped == "interrupted":
+        raise KeyboardInterrupt
     if best is None:
         raise nothing_kept(run.question, stopped)
     plan = replace(best.candidate.plan, rewrites=run.trials.steps(best.bench))
