@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from meshwright.base.units import Bytes
 from meshwright.graph.layers import layer_count
-from meshwright.plan.options import Options
 from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.constraints import RECOMPUTE, option
 from meshwright.search.joint.evaluate import Evaluator
@@ -68,8 +67,8 @@ def spared(
     trials: Evaluator, entry: CandidateEntry, limit: Bytes, enough: Callable[[], bool]
 ) -> None:
     """Simulate a plan with the fewest layers that must run again for it to fit."""
-    options, total = entry.candidate.plan.options, layer_count(entry.bench.graph)
-    every = trials.relaid(entry, _again(options, 0), entry.roles) if total > 1 else None
+    total = layer_count(entry.bench.graph)
+    every = _rerun(trials, entry, 0) if total > 1 else None
     if every is None or not every.candidate.fits(limit):
         return
     over, fits = [(0, _held(entry))], [(total, _held(every))]
@@ -80,14 +79,19 @@ def spared(
         hopeless = best is not None and entry.step + longer * k / total > best.step
         if enough() or hopeless or fits[-1][0] - over[-1][0] <= 1:
             return
-        found = trials.relaid(entry, _again(options, k), entry.roles)
+        found = _rerun(trials, entry, k)
         if found is None:
             return
         (fits if found.candidate.fits(limit) else over).append((k, _held(found)))
 
 
-def _again(options: Options, layers: int) -> Options:
-    return replace(options, recompute=True, recompute_layers=layers)
+def _rerun(trials: Evaluator, entry: CandidateEntry, layers: int) -> CandidateEntry | None:
+    """The plan with so many layers that run again, simulated if it has not been; None if it breaks
+    a constraint.
+    """
+    options = replace(entry.candidate.plan.options, recompute=True, recompute_layers=layers)
+    known = trials.kept.known(entry.bench, options, entry.roles)
+    return known or trials.relaid(entry, options, entry.roles)
 
 
 def _held(entry: CandidateEntry) -> int:
