@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.base.errors import InputError
+from meshwright.cli.options import slow_parts
 from meshwright.cluster.catalogue import irregular_names
 from meshwright.cluster.degraded import degraded
 from meshwright.cluster.island_toml import (
@@ -148,6 +149,12 @@ def test_nothing_left_gets_a_sentence() -> None:
         degraded(named_machine("mixed-a100-h100"), ["a100", "h100"])
     with pytest.raises(InputError, match="no island 'v100'"):
         degraded(named_machine("mixed-a100-h100"), ["v100"])
+    with pytest.raises(InputError, match="is a sum of islands, or one of them, and a regular"):
+        Cluster.named("mixed-a100-h100#a100")
+    with pytest.raises(
+        InputError, match=r"--slow gives 'node3' the speeds 0\.5 and 0\.6; keep one"
+    ):
+        slow_parts(["node3=0.5", "node2=0.5", "node3 = 0.6"])
 
 
 ALONE = '[[island]]\nname = "{}"\ncluster = "machine"\n'

@@ -153,13 +153,17 @@ def slow_parts(slow: list[str] | None) -> dict[str, float]:
 
     found: dict[str, float] = {}
     for text in slow or ():
-        part, _, share = text.partition("=")
+        part, _, share = (half.strip() for half in text.partition("="))
         try:
-            found[part.strip()] = float(share)
+            speed = float(share)
         except ValueError:
             raise InputError(
                 f"--slow {shown(text)} is no PART=SHARE", "write it as 'node3.gpu5=0.8'"
             ) from None
+        if found.setdefault(part, speed) != speed:
+            raise InputError(
+                f"--slow gives {part!r} the speeds {found[part]:g} and {speed:g}", "keep one"
+            )
     return found
 
 

@@ -105,12 +105,23 @@ def test_questions_with_a_fix_are_all_that_can_be_asked() -> None:
     assert not worth_fixing(fixed, BUDGET)
 
 
-def test_layers_run_again_only_as_far_as_memory_asks() -> None:
-    """The fewest layers that let a plan fit are found, from the plan without recomputation on."""
-    graph = transformer(batch=16, layers=4)
+LEVEL = transformer(batch=64, layers=24, sequence=16, width=32)
+"""If 17 of its layers run again the update holds most, and further layers change nothing."""
+
+
+@pytest.mark.parametrize(
+    ("graph", "micro", "counts"),
+    [(transformer(batch=16, layers=4), 2, (1, 2, 3)), (LEVEL, 1, (3, 17))],
+)
+def test_layers_run_again_only_as_far_as_memory_asks(
+    graph: OperatorGraph, micro: int, counts: tuple[int, ...]
+) -> None:
+    """The fewest layers that let a plan fit are found, from the plan without recomputation on, also
+    if the one with all layers has been simulated.
+    """
     layouts = [Layout(("sample",))] * len(units(graph))
-    plan = Plan.of("data parallel", graph, CLUSTER, layouts, Options(micro_batches=2))
-    for count in range(1, 4):
+    plan = Plan.of("data parallel", graph, CLUSTER, layouts, Options(micro_batches=micro))
+    for count in counts:
         again = replace(plan.options, recompute=True, recompute_layers=count)
         limit = simulate(plan.changed(options=again)).prediction.memory.total
         question = PlanRequest(graph=graph, cluster=CLUSTER, memory=limit, training=Options())
@@ -118,7 +129,9 @@ def test_layers_run_again_only_as_far_as_memory_asks() -> None:
         trials = Evaluator(
             question, prices, pricer_of(CLUSTER.device), lambda: False, lambda _: None
         )
-        trials.add(trials.simulated(plan), trials.bench(graph))
+        every = replace(plan.options, recompute=True)
+        for simulated in (plan, plan.changed(options=every)):
+            trials.add(trials.simulated(simulated), trials.bench(graph))
         checkpointed(trials, question, lambda: False)
         best = trials.kept.best
         assert best is not None

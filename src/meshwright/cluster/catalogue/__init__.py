@@ -28,6 +28,13 @@ def catalogued(name: str) -> Cluster:
     >>> catalogued("dgx-h100").hierarchy
     (4, 8)
     """
+    entry, _, _ = name.partition("#")
+    if entry in irregular_names():
+        raise InputError(
+            f"{name!r} is a sum of islands, or one of them, and a regular cluster is wanted",
+            "give a regular one of the catalogue, or write it to a file: meshwright clusters "
+            f"'{name}' --toml",
+        )
     if name not in catalogue_names():
         raise InputError(
             f"there is no cluster {name!r} in the catalogue",

@@ -39,7 +39,7 @@ class CandidatePool:
     def __init__(self, question: PlanRequest) -> None:
         self._question = question
         self._entries: list[CandidateEntry] = []
-        self._seen: set[object] = set()
+        self._seen: dict[object, CandidateEntry | None] = {}
         self.best: CandidateEntry | None = None
         """The best candidate, the first of equal ones; None if there is none yet."""
 
@@ -52,16 +52,21 @@ class CandidatePool:
         """Whether a plan has been simulated."""
         return (id(bench), options, roles.tobytes()) in self._seen
 
+    def known(self, bench: GraphContext, options: Options, roles: Codes) -> CandidateEntry | None:
+        """The candidate of a plan; None if it has not been simulated, or breaks a constraint."""
+        return self._seen.get((id(bench), options, roles.tobytes()))
+
     def add(
         self, candidate: Candidate, bench: GraphContext, sketch: CoarseSolution | None
     ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
         plan = candidate.plan
         roles = bench.codes([plan.layout[unit.name] for unit in bench.units])
-        self._seen.add((id(bench), plan.options, roles.tobytes()))
+        key = id(bench), plan.options, roles.tobytes()
         if violations(plan, self._question.constraints):
+            self._seen[key] = None
             return None
-        entry = CandidateEntry(candidate, bench, roles, sketch)
+        entry = self._seen[key] = CandidateEntry(candidate, bench, roles, sketch)
         self._entries.append(entry)
         if self.best is None or self.score(entry) < self.score(self.best):
             self.best = entry
