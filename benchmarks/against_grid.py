@@ -151,7 +151,7 @@ def cases() -> Iterator[tuple[str, Case]]:
 def configurations(question: PlanRequest) -> list[ParallelConfig]:
     """The whole grid."""
     facts, devices = facts_of(question.graph), question.cluster.devices
-    found = []
+    configs = []
     for tensor, context, pipeline, data in factorizations(devices, (devices,) * 4):
         each = facts.samples // data
         layers = facts.layers // pipeline
@@ -169,8 +169,8 @@ def configurations(question: PlanRequest) -> list[ParallelConfig]:
                 optimizer=question.training.optimizer, mixed=question.training.mixed,
             )  # fmt: skip
             if not refusals(question.graph, question.cluster, config):
-                found.append(config)
-    return found
+                configs.append(config)
+    return configs
 
 
 def _thinned(counts: tuple[int, ...]) -> list[int]:
@@ -202,12 +202,14 @@ def gridded(question: PlanRequest, seconds: float, seed: int) -> Grid:
         except InputError:
             skipped += 1
             continue
-        found = simulate(plan, prices, operators).prediction
+        prediction = simulate(plan, prices, operators).prediction
         simulated += 1
         # Shards are updated in no more time, and updates are a small part of computing.
-        computing[alike] = 0.97 * found.compute
-        if found.memory.total <= question.memory and (best is None or found.step < best[0]):
-            best = found.step, str(config)
+        computing[alike] = 0.97 * prediction.compute
+        if prediction.memory.total <= question.memory and (
+            best is None or prediction.step < best[0]
+        ):
+            best = prediction.step, str(config)
     return Grid(
         step=best[0] if best else None,
         config=best[1] if best else "",
@@ -257,20 +259,20 @@ def computed(job: tuple[str, Case], seconds: float, seed: int) -> Row:
 
 
 def _commit() -> str:
-    told = ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def line(row: Row) -> str:
     """One line of the table."""
-    grid, found = row.grid, row.found
+    grid, search = row.grid, row.found
     best = "nothing fits" if grid.step is None else f"{grid.step:9.4f} s"
-    held = "" if found.fits else " DOES NOT FIT"
+    held = "" if search.fits else " DOES NOT FIT"
     rest = "whole" if not grid.left else f"{grid.left} left"
     when = row.commit or "stale"
     return (
-        f"{row.name:38} {found.step:9.4f} s {found.step / found.bound - 1:6.1%} "
-        f"{found.simulated:5} {found.seconds:5.0f} s  {best:>12} {row.gain:6.1%}  "
+        f"{row.name:38} {search.step:9.4f} s {search.step / search.bound - 1:6.1%} "
+        f"{search.simulated:5} {search.seconds:5.0f} s  {best:>12} {row.gain:6.1%}  "
         f"{grid.simulated}/{grid.size}, {rest}; {grid.config}{held} [{when}]"
     )
 
@@ -281,7 +283,7 @@ def summary(rows: list[Row]) -> str:
     ahead = sum(row.gain >= 0.03 for row in rows)
     gap = statistics.median(row.found.step / row.found.bound - 1 for row in rows)
     raw = [row.found for row in rows if row.found.raw is not None]
-    below = sum(own.raw is not None and own.step < own.raw for own in raw)
+    below = sum(search.raw is not None and search.step < search.raw for search in raw)
     stale = sum(not row.commit for row in rows)
     named = f" ({'; '.join(lost)})" if lost else ""
     return (
@@ -311,7 +313,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.run:
         known = {(row.name, row.case) for row in kept()}
-        wanted = [own for own in cases() if asked.only.lower() in own[0].lower()]
+        wanted = [job for job in cases() if asked.only.lower() in job[0].lower()]
 
         def told(job: tuple[str, Case], result: Row | Failed) -> None:
             if isinstance(result, Failed):
@@ -321,7 +323,7 @@ def main() -> None:
                 file.write(msgspec.json.encode(result) + b"\n")
             print(line(result), flush=True)
 
-        missing = [own for own in wanted if own not in known]
+        missing = [job for job in wanted if job not in known]
         work = partial(computed, seconds=asked.seconds, seed=asked.seed)
         sweep(missing, work, cores=asked.jobs, progress=told)
     rows = [row for row in kept() if asked.only.lower() in row.name.lower()]

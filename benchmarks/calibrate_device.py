@@ -305,28 +305,28 @@ def _searched(session: Session, dtype: str, degrees: tuple[int, ...]) -> list[tu
 
 def _step_operators(session: Session) -> tuple[Call, ...]:
     """The whole operators of the models whose steps are measured."""
-    found: list[Call] = []
+    calls: list[Call] = []
     for workload in TINY_WORKLOADS if session.tiny else WORKLOADS:
         sizes = "&".join(
             f"{key}={value}" for key, value in (workload.sizes | {"layers": 1}).items()
         )
         source = _source(f"{workload.model}?{sizes}", session)
         for batch in workload.batches:
-            found += _calls_of(session, source, batch, session.dtype, (1,))
-    return tuple(dict.fromkeys(found))
+            calls += _calls_of(session, source, batch, session.dtype, (1,))
+    return tuple(dict.fromkeys(calls))
 
 
 def _calls_of(
     session: Session, source: str, batch: int | None, dtype: str, degrees: tuple[int, ...]
 ) -> tuple[Call, ...]:
-    found: list[Call] = []
+    calls: list[Call] = []
 
     def work() -> None:
         graph = _graph(source, batch)
-        found.extend(calls_to_measure(graph, degrees, None if dtype == "float32" else dtype))
+        calls.extend(calls_to_measure(graph, degrees, None if dtype == "float32" else dtype))
 
     session.attempt(f"calls of {source}", work)
-    return tuple(found)
+    return tuple(calls)
 
 
 @cache
@@ -407,8 +407,8 @@ def _summarize(out: Path, spent: float) -> None:
         sys.exit("nothing was measured")
     print(f"\n{findings.origin.device}, {findings.origin.software}")
     if findings.dispatch is not None:
-        there, back = findings.dispatch.forward, findings.dispatch.backward
-        print(f"launching: {format_seconds(there)} forward, {format_seconds(back)} backward")
+        forward, backward = findings.dispatch.forward, findings.dispatch.backward
+        print(f"launching: {format_seconds(forward)} forward, {format_seconds(backward)} backward")
     for row in findings.steps:
         print(_line(row))
     prices = out / PRICES

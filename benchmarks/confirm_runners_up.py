@@ -59,7 +59,7 @@ def rows(name: str, budget: float) -> list[dict[str, object]]:
 
     planned = asked(captured)
     (plan, prediction), question = planned.best, planned.question
-    found = explain(
+    decisions = explain(
         plan,
         prices=prices_of(plan),
         operators=pricer_of(plan.cluster.device),
@@ -67,35 +67,35 @@ def rows(name: str, budget: float) -> list[dict[str, object]]:
         deadline=time.monotonic() + budget,
     )
     searches = confirmed(
-        plan, question_of(plan, question.memory), found, Budget.of(budget), step=prediction.step
+        plan, question_of(plan, question.memory), decisions, Budget.of(budget), step=prediction.step
     )
-    *_, again = (found, *searches)
-    told = []
-    for own in again:
-        if own.searched is None:
+    *_, again = (decisions, *searches)
+    records = []
+    for decision in again:
+        if decision.searched is None:
             continue
-        fixed = constraints_of(own.fix)
-        given = {
+        fixed = constraints_of(decision.fix)
+        constraints = {
             "fix": [f"{key}={value}" for key, value in fixed.fixed],
             "pin": [f"{key}={value}" for key, value in fixed.pinned],
         }
         # Names of units are those of the graph as it was rewritten.
-        step = asked(plan.graph, **given, start=plan).best.prediction.step
-        cold = asked(plan.graph if fixed.pinned else captured, **given).best.prediction.step
-        told.append(
+        step = asked(plan.graph, **constraints, start=plan).best.prediction.step
+        cold = asked(plan.graph if fixed.pinned else captured, **constraints).best.prediction.step
+        records.append(
             {
                 "job": name,
                 "plan_s": prediction.step,
-                "decision": own.subject,
-                "fix": own.fix,
-                "kept_s": own.step,
-                "searched_s": own.searched,
+                "decision": decision.subject,
+                "fix": decision.fix,
+                "kept_s": decision.step,
+                "searched_s": decision.searched,
                 "confirmed_s": step,
                 "cold_s": cold,
-                "difference": own.searched / step - 1,
+                "difference": decision.searched / step - 1,
             }
         )
-    return told
+    return records
 
 
 def main(budget: float = 6.0, *names: str) -> None:

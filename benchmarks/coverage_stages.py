@@ -115,12 +115,12 @@ def tried(stage: str, source: str, out: Path, limit: float) -> dict[str, object]
     if stage == "run":
         return ran(source, out, limit)
     context = multiprocessing.get_context("forkserver")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(there, stage, source, out))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(sender, stage, source, out))
     process.start()
-    there.close()
+    sender.close()
     try:
-        answer = here.recv() if here.poll(limit) else _hang(stage, limit)
+        answer = receiver.recv() if receiver.poll(limit) else _hang(stage, limit)
     except EOFError:
         answer = Failure(stage=stage, kind="traceback", said="the process died")
     process.kill()

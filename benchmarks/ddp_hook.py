@@ -94,7 +94,7 @@ def slowest(ranks: list[Times]) -> Times:
     {'a': [3.0, 2.0]}
     """
     return {
-        way: [max(each) for each in zip(*(own[way] for own in ranks), strict=True)]
+        way: [max(each) for each in zip(*(rank[way] for rank in ranks), strict=True)]
         for way in ranks[0]
     }
 
@@ -105,31 +105,31 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4, help="samples on each rank")
     parser.add_argument("--rounds", type=int, default=3, help="of two steps each way")
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
-    given = parser.parse_args()
-    on_gpu = given.backend == "nccl"
+    arguments = parser.parse_args()
+    on_gpu = arguments.backend == "nccl"
     if not on_gpu:
         prefer()
     cluster = Cluster.load(CLUSTER)
-    model = load_example(given.model, given.batch, torch.device("cpu")).model
-    size = sum(own.nbytes for own in model.parameters())
+    model = load_example(arguments.model, arguments.batch, torch.device("cpu")).model
+    size = sum(parameter.nbytes for parameter in model.parameters())
     chosen = ReductionPlan.chosen(cluster, bytes=size, backend="nccl" if on_gpu else "rings")
     single = msgspec.structs.replace(chosen, program=dsl.ALL_REDUCE)
     ways = {"DDP": None, "hook, AllReduce": single, "hook, chosen": chosen}
     with Testbed(cluster) as bed:
         ranks = bed.run(
             trained,
-            Asked(given.model, given.batch, given.rounds, ways),
+            Asked(arguments.model, arguments.batch, arguments.rounds, ways),
             gpus=gpus_for(cluster.devices, cluster.devices) if on_gpu else 0,
             environment=SHARING,
         )
-    print(f"{given.model}, {given.batch} samples a rank, {size / 1e6:.1f} MB of gradients")
+    print(f"{arguments.model}, {arguments.batch} samples a rank, {size / 1e6:.1f} MB of gradients")
     print(f"chosen: {chosen.program}")
     taken = slowest(cast("list[Times]", ranks))
     plain = statistics.median(taken["DDP"])
-    for way, own in taken.items():
-        middle = statistics.median(own)
+    for way, seconds in taken.items():
+        middle = statistics.median(seconds)
         print(
-            f"{way} | {1e3 * middle:.0f} ms | {1e3 * min(own):.0f} to {1e3 * max(own):.0f} | "
+            f"{way} | {1e3 * middle:.0f} ms | {1e3 * min(seconds):.0f} to {1e3 * max(seconds):.0f} | "
             f"{plain / middle:.2f} times as fast as DDP"
         )
     print(f"load average {os.getloadavg()[0]:.1f}")

@@ -25,7 +25,7 @@ from task_graphs import UNITS, Step, lay, training_step
 
 @numba.njit(cache=True)
 def search_with_full(
-    step: Step, moves: Indices, work: full.EngineScratch, timeline: Timeline, found: Ints
+    step: Step, moves: Indices, work: full.EngineScratch, timeline: Timeline, makespans: Ints
 ) -> int:
     """Make moves and simulate each with the full engine; leaves how many were kept."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
@@ -34,9 +34,9 @@ def search_with_full(
         unit, layout, keep = moves[i]
         before = step.layout[unit]
         lay(step, unit, layout, touched, flipped)
-        _, found[i] = full.run(step.graph, work, timeline)
-        if found[i] < best + best * keep // 1_000_000:
-            best = found[i]
+        _, makespans[i] = full.run(step.graph, work, timeline)
+        if makespans[i] < best + best * keep // 1_000_000:
+            best = makespans[i]
             kept += 1
         else:
             lay(step, unit, before, touched, flipped)
@@ -45,7 +45,7 @@ def search_with_full(
 
 @numba.njit(cache=True)
 def search_with_delta(
-    step: Step, moves: Indices, state: AcceptedMove, trial: DeltaTrial, found: Ints
+    step: Step, moves: Indices, state: AcceptedMove, trial: DeltaTrial, makespans: Ints
 ) -> None:
     """Make moves and simulate each with the delta engine."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
@@ -54,9 +54,11 @@ def search_with_delta(
         unit, layout, keep = moves[i]
         before = step.layout[unit]
         count, flips = lay(step, unit, layout, touched, flipped)
-        found[i] = delta.propose(step.graph, state, trial, touched[:count], flipped[:flips], NEVER)
-        if found[i] < best + best * keep // 1_000_000:
-            best = found[i]
+        makespans[i] = delta.propose(
+            step.graph, state, trial, touched[:count], flipped[:flips], NEVER
+        )
+        if makespans[i] < best + best * keep // 1_000_000:
+            best = makespans[i]
             delta.commit(step.graph, state, trial)
         else:
             lay(step, unit, before, touched, flipped)
@@ -64,14 +66,14 @@ def search_with_delta(
 
 def warm_up() -> None:
     """Compile both searches."""
-    step, moves, found = (
+    step, moves, makespans = (
         training_step(2, Random(0)),
         np.zeros((1, 3), np.int32),
         np.zeros(1, np.int64),
     )
-    search_with_full(step, moves, full.scratch(step.graph), full.timeline_of(step.graph), found)
+    search_with_full(step, moves, full.scratch(step.graph), full.timeline_of(step.graph), makespans)
     engine = delta.Delta(step.graph)
-    search_with_delta(step, moves, engine.state, engine.trial, found)
+    search_with_delta(step, moves, engine.state, engine.trial, makespans)
 
 
 def main() -> None:
@@ -96,15 +98,15 @@ def measured(devices: int, longest: int, count: int) -> str:
         ],
         np.int32,
     )
-    found, same = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    makespans, same = np.zeros(count, np.int64), np.zeros(count, np.int64)
     work, timeline = full.scratch(step.graph), full.timeline_of(step.graph)
     engine = delta.Delta(again.graph)
     began = time.process_time()
-    kept = search_with_full(step, moves, work, timeline, found)
+    kept = search_with_full(step, moves, work, timeline, makespans)
     middle = time.process_time()
     search_with_delta(again, moves, engine.state, engine.trial, same)
     ended = time.process_time()
-    assert (found == same).all()
+    assert (makespans == same).all()
     whole, part = (middle - began) / count * 1e6, (ended - middle) / count * 1e6
     live = int(step.graph.live.sum())
     each, ratio = whole / live * 1e3, whole / part

@@ -73,9 +73,9 @@ def plans(model: str) -> Iterator[Plan]:
         yield replace(plan, model=model, batch=BATCH)
 
 
-def held(found: Exported) -> dict[str, list[list[list[int]]]]:
+def held(export: Exported) -> dict[str, list[list[list[int]]]]:
     """For every parameter the box that each device computes with, by the plan that was written."""
-    plan = found.plans[1]
+    plan = export.plans[1]
     whole = plan.changed(options=replace(plan.options, zero=0))
     holdings = Holdings(Script(whole))
     boxes = {}
@@ -84,7 +84,7 @@ def held(found: Exported) -> dict[str, list[list[list[int]]]]:
         if name not in holdings.shares:
             continue
         regions = [holdings.regions(name, n) for n in range(plan.cluster.devices)]
-        boxes[name] = [[list(ends) for ends in own[0].box] for own in regions]
+        boxes[name] = [[list(ends) for ends in device_regions[0].box] for device_regions in regions]
     return boxes
 
 
@@ -94,20 +94,20 @@ def write_all(folder: Path, targets: tuple[str, ...]) -> int:
         for plan in plans(model):
             for target in targets:
                 try:
-                    found = exported(plan, plan.graph, target)
+                    export = exported(plan, plan.graph, target)
                 except InputError:
                     continue
                 place = folder / f"{count:03}" / target
                 place.mkdir(parents=True)
-                for name, text in found.files:
+                for name, text in export.files:
                     (place / name).write_text(text)
                 said: dict[str, Any] = {
                     "model": model, "devices": plan.cluster.devices, "batch": BATCH,
-                    "degrees": found.config.degrees, "zero": found.config.zero,
-                    "micro_batches": found.config.micro_batches, "lost": " ".join(found.lost),
+                    "degrees": export.config.degrees, "zero": export.config.zero,
+                    "micro_batches": export.config.micro_batches, "lost": " ".join(export.lost),
                 }  # fmt: skip
                 if target == "jax":
-                    said["held"] = held(found)
+                    said["held"] = held(export)
                 (place / "said.json").write_text(json.dumps(said))
             count += 1
     return count

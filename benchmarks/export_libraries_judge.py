@@ -47,7 +47,7 @@ def jax_mesh(place: Path, said: dict) -> int:
             assert inside, f"{name}: device {number[shard.device]} has {ends}, the plan {box}"
             assert (np.asarray(shard.data) == whole[shard.index]).all()
             if said["zero"] < 3:
-                assert [list(own) for own in ends] == box, f"{name}: {ends}, the plan has {box}"
+                assert [list(span) for span in ends] == box, f"{name}: {ends}, the plan has {box}"
         if said["zero"] == 3 and said["degrees"]["data"] > 1:
             _covers(name, array, boxes, number, said["degrees"]["data"])
     return len(said["held"])
@@ -129,12 +129,12 @@ def accelerate(place: Path, said: dict) -> int:
         plugin = FullyShardedDataParallelPlugin()
         assert plugin.fsdp_version == 2
         assert bool(plugin.reshard_after_forward) == (said["zero"] == 3)
-        own = ParallelismConfig()
-        sizes = (own.dp_shard_size, own.tp_size, own.cp_size)
+        parallelism = ParallelismConfig()
+        sizes = (parallelism.dp_shard_size, parallelism.tp_size, parallelism.cp_size)
         degrees = said["degrees"]
         meant = (degrees["data"], degrees["tensor"], degrees["context"])
         assert sizes == meant, f"{sizes}, {meant} are meant"
-        assert own.total_size == said["devices"], own.total_size
+        assert parallelism.total_size == said["devices"], parallelism.total_size
     finally:
         os.environ.clear()
         os.environ.update(kept)

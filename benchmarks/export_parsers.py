@@ -67,10 +67,10 @@ def write_all(folder: Path) -> int:
             except InputError:
                 continue
             for target in ("megatron", "torchtitan"):
-                found = exported(plan, graph, target)
+                export = exported(plan, graph, target)
                 place = folder / f"{count:03}" / target
                 place.mkdir(parents=True)
-                for name, text in found.files:
+                for name, text in export.files:
                     (place / name).write_text(text)
                 (place / "devices").write_text(str(cluster.devices))
             count += 1

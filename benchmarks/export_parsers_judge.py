@@ -19,16 +19,16 @@ from pathlib import Path
 
 def flags_of(text: str) -> dict[str, object]:
     """The flags of the arrays in a script, as argparse would name them."""
-    found: dict[str, object] = {}
+    flags: dict[str, object] = {}
     for body in re.findall(r"^\w+=\(\n(.*?)^\)", text, re.MULTILINE | re.DOTALL):
         last = None
         for word in shlex.split(body, comments=True):
             if word.startswith("--"):
                 last = word[2:].replace("-", "_")
-                found[last] = True
+                flags[last] = True
             elif last is not None:
-                found[last] = int(word) if word.isdigit() else word
-    return found
+                flags[last] = int(word) if word.isdigit() else word
+    return flags
 
 
 RENAMED = {"group_query_attention": None, "num_experts": "num_moe_experts", "swiglu": None}
@@ -43,16 +43,16 @@ def megatron(place: Path, devices: int) -> None:
     flags = flags_of((place / "pretrain.sh").read_text())
     fields = {field.name for field in dataclasses.fields(TransformerConfig)}
     names = {name: RENAMED.get(name, name) for name in flags}
-    given = {names[name]: own for name, own in flags.items() if names[name] in fields}
+    arguments = {names[name]: value for name, value in flags.items() if names[name] in fields}
     if "num_virtual_stages_per_pipeline_rank" in flags:
-        given["virtual_pipeline_model_parallel_size"] = flags[
+        arguments["virtual_pipeline_model_parallel_size"] = flags[
             "num_virtual_stages_per_pipeline_rank"
         ]
-    if given.get("pipeline_model_parallel_size", 1) > 1:
+    if arguments.get("pipeline_model_parallel_size", 1) > 1:
         import torch
 
-        given["pipeline_dtype"] = torch.bfloat16
-    config = TransformerConfig(**given)
+        arguments["pipeline_dtype"] = torch.bfloat16
+    config = TransformerConfig(**arguments)
     tensor, pipeline = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
     data, rest = divmod(devices, tensor * pipeline * config.context_parallel_size)
     assert rest == 0, f"world size ({devices}) is not divisible"
@@ -70,14 +70,14 @@ def dims(config, devices: int, **more: int) -> None:
     """The check of degrees that torchtitan has."""
     from torchtitan.distributed.parallel_dims import ParallelDims
 
-    own = config.parallelism
+    parallelism = config.parallelism
     ParallelDims(
-        dp_replicate=own.data_parallel_replicate_degree,
-        dp_shard=own.data_parallel_shard_degree,
-        cp=own.context_parallel_degree,
-        tp=own.tensor_parallel_degree,
-        pp=own.pipeline_parallel_degree,
-        ep=own.expert_parallel_degree,
+        dp_replicate=parallelism.data_parallel_replicate_degree,
+        dp_shard=parallelism.data_parallel_shard_degree,
+        cp=parallelism.context_parallel_degree,
+        tp=parallelism.tensor_parallel_degree,
+        pp=parallelism.pipeline_parallel_degree,
+        ep=parallelism.expert_parallel_degree,
         world_size=devices,
         **more,
     )

@@ -184,13 +184,13 @@ def make(case: Case, folder: Path) -> None:
                 plan = configured(graph, cluster, ParallelConfig(**values))
                 if case.plan.endswith("stepped"):
                     plan = replace(plan, chains=tuple(chains(tuple(range(len(plan.factors))))))
-        found = exported(replace(plan, model=case.model, batch=batch), graph, "pytorch")
-        for name, text in found.files:
+        export = exported(replace(plan, model=case.model, batch=batch), graph, "pytorch")
+        for name, text in export.files:
             (folder / name).write_text(text)
             assert "meshwright." not in text, f"{name} imports Meshwright"
         said = {
-            "configuration": str(found.config), "lost": list(found.lost),
-            "planned_s": found.planned.step, "written_s": found.written.step,
+            "configuration": str(export.config), "lost": list(export.lost),
+            "planned_s": export.planned.step, "written_s": export.written.step,
         }  # fmt: skip
     except InputError as error:
         said = {"refused": str(error)}
@@ -223,12 +223,14 @@ def train(case: Case, folder: Path, rank: int) -> None:
     with script.computing(device) if hasattr(script, "computing") else nullcontext():
         more = {"compiled": "aot_eager"} if case.plan.endswith("compiled") else {}
         training = script.Training(device, dtype=torch.float64, **more)
-        parameters = [own for group in training.optimizer.param_groups for own in group["params"]]
+        parameters = [
+            parameter for group in training.optimizer.param_groups for parameter in group["params"]
+        ]
         training.optimizer = torch.optim.SGD(parameters, lr=RATE)
         inputs, named, targets = double(training.batch)
         losses = [training.step((inputs, named, targets)) for _ in range(STEPS)]
         parts = getattr(training, "parts", None)
-        models = [training.model] if parts is None else [own.model for own in parts]
+        models = [training.model] if parts is None else [part.model for part in parts]
         values = {
             plain(name): whole(own)
             for model in models
@@ -245,9 +247,9 @@ def train(case: Case, folder: Path, rank: int) -> None:
             model=model.double().to(device), inputs=inputs, named=named, loss=loss, targets=targets
         )
         leaves = torch.utils._pytree.tree_leaves((inputs, dict(named), targets))
-        batch = tuple(own for own in leaves if torch.is_tensor(own))
+        batch = tuple(leaf for leaf in leaves if torch.is_tensor(leaf))
         alone = train_alone(
-            example, [batch] * STEPS, lambda own: torch.optim.SGD(own, lr=RATE), device
+            example, [batch] * STEPS, lambda weights: torch.optim.SGD(weights, lr=RATE), device
         )
         (folder / "row.json").write_text(json.dumps(compared(every, losses, alone)))
     dist.barrier()
@@ -256,15 +258,15 @@ def train(case: Case, folder: Path, rank: int) -> None:
 
 def compared(every: list[dict[str, Any]], losses: list[float], alone: Any) -> dict[str, Any]:
     """How far the ranks' losses and parameters are from one device's."""
-    known = {name: own.cpu() for name, own in alone.parameters.items()}
+    known = {name: parameter.cpu() for name, parameter in alone.parameters.items()}
     missing = set(known) - {name for values in every for name in values}
     still = {name for name in missing if not alone.gradients[name].abs().max()}
     # Biases of keys have no gradient but rounding: what is nothing beside the model is no error.
-    floor = NOTHING * max(own.abs().max().item() for own in known.values())
+    floor = NOTHING * max(parameter.abs().max().item() for parameter in known.values())
     errors = [
-        ((own - known[name]).abs().max() / known[name].abs().max().clamp_min(floor)).item()
+        ((tensor - known[name]).abs().max() / known[name].abs().max().clamp_min(floor)).item()
         for values in every
-        for name, own in values.items()
+        for name, tensor in values.items()
     ]
     loss = max(abs(a - b) / abs(b) for a, b in zip(losses, alone.losses, strict=True))
     worst = max(errors)
@@ -283,8 +285,8 @@ def plain(name: str) -> str:
     return name.replace("_checkpoint_wrapped_module.", "")
 
 
-def whole(own: Any) -> torch.Tensor:
-    held: torch.Tensor = own.full_tensor() if hasattr(own, "full_tensor") else own
+def whole(tensor: Any) -> torch.Tensor:
+    held: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return held.detach().cpu().clone()
 
 

@@ -69,13 +69,13 @@ def said(*words: str) -> dict[str, Any]:
 
 def exported(plan: Path, target: str) -> dict[str, Any]:
     try:
-        own = said("export", str(plan), "--to", target, "--out", str(plan.with_suffix("")))
+        answer = said("export", str(plan), "--to", target, "--out", str(plan.with_suffix("")))
     except CommandError as error:
         return {"refused": str(error)}
     kept = ("configuration", "lost")
-    return {name: own[name] for name in kept} | {
-        "step_s": own["written"]["step"],
-        "planned_s": own["planned"]["step"],
+    return {name: answer[name] for name in kept} | {
+        "step_s": answer["written"]["step"],
+        "planned_s": answer["planned"]["step"],
     }
 
 
@@ -94,10 +94,10 @@ def rows_of(job: Job, target: str, budget: str, folder: Path) -> list[dict[str, 
     to = TARGETS if target == "plan" else (target,)
     return [
         {
-            "job": job.name, "from": target, "to": own, "budget": budget, "search_s": seconds,
-            **exported(plan, own),
+            "job": job.name, "from": target, "to": library, "budget": budget, "search_s": seconds,
+            **exported(plan, library),
         }
-        for own in to
+        for library in to
     ]  # fmt: skip
 
 
@@ -142,14 +142,18 @@ def cell(row: dict[str, Any] | None) -> str:
 def show() -> None:
     """The table, and below it what was lost."""
     by = {(row["job"], row["from"], row["to"]): row for row in kept()}
-    print("| job | plan | " + " | ".join(f"for {own}: exported / --for" for own in TARGETS) + " |")
+    print(
+        "| job | plan | "
+        + " | ".join(f"for {library}: exported / --for" for library in TARGETS)
+        + " |"
+    )
     print("|---|---|" + "---|" * len(TARGETS))
     for job in JOBS:
         first = by.get((job.name, "plan", TARGETS[0]), {})
         planned = f"{first['planned_s']:.4g} s" if "planned_s" in first else "-"
         cells = [
-            " / ".join(cell(by.get((job.name, source, own))) for source in ("plan", own))
-            for own in TARGETS
+            " / ".join(cell(by.get((job.name, source, library))) for source in ("plan", library))
+            for library in TARGETS
         ]
         print(f"| {job.name}, batch {job.batch} | {planned} | {' | '.join(cells)} |")
     for (job_name, source, target), row in by.items():

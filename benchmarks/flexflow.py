@@ -85,19 +85,19 @@ HEAD = (
 
 def line(row: Row, result: Comparison) -> str:
     """What is printed of a comparison."""
-    own = {name: strategy.prediction for name, strategy in result.strategies}
-    best = own["search"]
+    predictions = {name: strategy.prediction for name, strategy in result.strategies}
+    best = predictions["search"]
 
     def ratio(name: str) -> str:
-        return f"{own[name].step / best.step:6.2f}" if name in own else "     -"
+        return f"{predictions[name].step / best.step:6.2f}" if name in predictions else "     -"
 
     def moved(name: str) -> str:
-        return f"{own[name].moved / 1e9:9.2f}" if name in own else "        -"
+        return f"{predictions[name].moved / 1e9:9.2f}" if name in predictions else "        -"
 
     names = ("data parallel", "expert-designed", "optcnn", "operator placement")
     return (
         f"{row.model:13} {row.machine:>7} {row.batch:6} {row.backend:>8} "
-        f"{own['data parallel'].step * 1e3:9.2f} {best.step * 1e3:10.2f} |"
+        f"{predictions['data parallel'].step * 1e3:9.2f} {best.step * 1e3:10.2f} |"
         f"{''.join(map(ratio, names))} | "
         f"{' '.join(map(moved, ('data parallel', 'expert-designed', 'search')))} | "
         f"{'yes' if result.found.local_optimum else 'no':>5}"
@@ -113,19 +113,19 @@ def main() -> None:
     parser.add_argument("--machines", default=",".join(MACHINES))
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--batches", default="")
-    given = parser.parse_args()
-    if given.quick:
-        given.machines, given.backends, given.budget = "4 P100", "nccl", "2000"
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.machines, arguments.backends, arguments.budget = "4 P100", "nccl", "2000"
     began = time.monotonic()
     print(HEAD)
     for row in rows(
-        given.only.split(","),
-        given.machines.split(","),
-        given.backends.split(","),
-        [int(batch) for batch in given.batches.split(",") if batch],
+        arguments.only.split(","),
+        arguments.machines.split(","),
+        arguments.backends.split(","),
+        [int(batch) for batch in arguments.batches.split(",") if batch],
     ):
-        print(line(row, compared(row, given.budget, given.seed)))
-        print(f"  {row.command(given.budget, given.seed)}", flush=True)
+        print(line(row, compared(row, arguments.budget, arguments.seed)))
+        print(f"  {row.command(arguments.budget, arguments.seed)}", flush=True)
     print(f"all predicted; {time.monotonic() - began:.0f} s")
 
 

@@ -32,12 +32,12 @@ def main() -> None:
     parser.add_argument("published", type=Path, nargs="?")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tried", action="store_true")
-    given = parser.parse_args()
-    certain = agrees if given.tried else proved
-    found = measured("the operators of Unity's rules", UNITY, 3, certain, given.processes)
-    if given.published is not None:
-        print_share(found, parse_published(given.published.read_text()))
-    measured("relu, add, mul, linear", ALGEBRA, 4, certain, given.processes)
+    arguments = parser.parse_args()
+    certain = agrees if arguments.tried else proved
+    generated = measured("the operators of Unity's rules", UNITY, 3, certain, arguments.processes)
+    if arguments.published is not None:
+        print_share(generated, parse_published(arguments.published.read_text()))
+    measured("relu, add, mul, linear", ALGEBRA, 4, certain, arguments.processes)
 
 
 def proved(rule: Rule) -> bool:
@@ -49,25 +49,27 @@ def measured(
     title: str, templates: Templates, size: int, certain: Prove, processes: int
 ) -> GeneratedRules:
     begin = time.perf_counter()
-    found = generate(templates, size, certain, processes=processes)
+    generated = generate(templates, size, certain, processes=processes)
     seconds = time.perf_counter() - begin
     print(f"{title}: {len(templates)} operators, graphs of up to {size}")
     print(COLUMNS.format("operators", "graphs", "with names", "candidates", "pruned", "rules",
                          "unproved"))  # fmt: skip
-    for row in found.tallies:
+    for row in generated.tallies:
         print(COLUMNS.format(row.operators, row.graphs, row.elements, row.candidates, row.pruned,
                              row.rules, row.unproved))  # fmt: skip
     peaks = [
         resource.getrusage(who).ru_maxrss / 1024
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     ]
-    general = sum(not any(isinstance(c, Plain) for c in own.conditions) for own in found.rules)
+    general = sum(
+        not any(isinstance(c, Plain) for c in rule.conditions) for rule in generated.rules
+    )
     print(f"{general} rules hold for all inputs, the others for inputs in one piece")
     print(
-        f"{len(found.rules)} rules in {seconds:.1f} s with {processes} processes; at most "
+        f"{len(generated.rules)} rules in {seconds:.1f} s with {processes} processes; at most "
         f"{peaks[0]:.0f} MiB in this one, {peaks[1]:.0f} MiB in each of the others\n"
     )
-    return found
+    return generated
 
 
 def is_true(rule: Rule) -> bool:
@@ -75,13 +77,13 @@ def is_true(rule: Rule) -> bool:
     return not rule.free and agrees(with_sizes(rule))
 
 
-def print_share(found: GeneratedRules, published: tuple[Rule, ...]) -> None:
+def print_share(generated: GeneratedRules, published: tuple[Rule, ...]) -> None:
     true = [rule for rule in published if is_true(rule)]
-    given = [rule for rule in true if found.gives(rule)]
+    derived = [rule for rule in true if generated.gives(rule)]
     print(f"published rules: {len(published)}, true on plain matrices {len(true)}, found "
-          f"{len(given)} ({100 * len(given) / len(true):.1f} %)")  # fmt: skip
+          f"{len(derived)} ({100 * len(derived) / len(true):.1f} %)")  # fmt: skip
     for rule in true:
-        if rule not in given:
+        if rule not in derived:
             print(f"  not found: {rule}")
     print()
 

@@ -93,18 +93,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(all_: Sequence[Case]) -> list[Row]:
     """Train all cases on the same ranks."""
-    tasks = [TrainingTask(own.plan, MODELS[own.model], steps=STEPS, measure=True) for own in all_]
+    tasks = [
+        TrainingTask(case.plan, MODELS[case.model], steps=STEPS, measure=True) for case in all_
+    ]
     home, patience = Home(gpus=1), Seconds(900.0)
-    (found, *_) = run_ranks(trains_each, tasks, ranks=RANKS, home=home, timeout=patience)
+    (measurements, *_) = run_ranks(trains_each, tasks, ranks=RANKS, home=home, timeout=patience)
     return [
         Row(
-            model=own.model,
-            dtype=own.dtype,
-            config=own.config,
+            model=case.model,
+            dtype=case.dtype,
+            config=case.config,
             peak=int(ran.memory.total),
             held=ran.memory,
         )
-        for own, ran in zip(all_, cast(list[Measurement], found), strict=True)
+        for case, ran in zip(all_, cast(list[Measurement], measurements), strict=True)
     ]
 
 
@@ -115,20 +117,22 @@ def table(rows: Sequence[Row]) -> None:
     known = {Case(row.model, row.dtype, row.config): row for row in rows}
     errors = []
     print(f"{'model':7}{'dtype':10}{'configuration':44}{'predicted':>10}{'measured':>10}  error")
-    for own in cases():
-        row = known.get(own)
+    for case in cases():
+        row = known.get(case)
         if row is None:
             continue
-        held = simulate(own.plan).prediction.memory
+        held = simulate(case.plan).prediction.memory
         error = held.tensors / row.peak - 1
         errors.append(abs(error))
         kinds = zip(_kinds(held), _kinds(row.held), strict=True)
-        told = "  ".join(f"{name} {a / 2**20:.0f}|{b / 2**20:.0f}" for (name, a), (_, b) in kinds)
-        print(
-            f"{own.model:7}{own.dtype:10}{own.config!s:44}{held.tensors / 2**20:>7.0f}MiB"
-            f"{row.peak / 2**20:>7.0f}MiB {error:>+6.1%}  {told}"
+        details = "  ".join(
+            f"{name} {a / 2**20:.0f}|{b / 2**20:.0f}" for (name, a), (_, b) in kinds
         )
-    within = sum(own <= 0.05 for own in errors)
+        print(
+            f"{case.model:7}{case.dtype:10}{case.config!s:44}{held.tensors / 2**20:>7.0f}MiB"
+            f"{row.peak / 2**20:>7.0f}MiB {error:>+6.1%}  {details}"
+        )
+    within = sum(deviation <= 0.05 for deviation in errors)
     print(
         f"{len(errors)} plans: median error {statistics.median(errors):.1%}, worst "
         f"{max(errors):.1%}, within 5 % {within}"
@@ -154,9 +158,9 @@ def main(words: Sequence[str]) -> None:
     for model in MODELS:
         for dtype in DTYPES:
             if not named or named <= {model, dtype}:
-                own = [case for case in cases() if (case.model, case.dtype) == (model, dtype)]
+                chosen = [case for case in cases() if (case.model, case.dtype) == (model, dtype)]
                 with sharing_service(), RESULTS.open("ab") as file:
-                    file.write(b"".join(msgspec.json.encode(r) + b"\n" for r in measure(own)))
+                    file.write(b"".join(msgspec.json.encode(r) + b"\n" for r in measure(chosen)))
 
 
 if __name__ == "__main__":

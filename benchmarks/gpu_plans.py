@@ -25,7 +25,9 @@ def main(words: list[str]) -> None:
     print(
         f"{len(plans)} plans of {len(models)} models (PyTorch {version}); each occurs in so many:"
     )
-    occurred = Counter(word for own in plans for word in features(Script(own.plan), own.rewrites))
+    occurred = Counter(
+        word for plan in plans for word in features(Script(plan.plan), plan.rewrites)
+    )
     for word, count in sorted(occurred.items()):
         print(f"  {count:4d}  {word}")
 

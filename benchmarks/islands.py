@@ -41,8 +41,8 @@ speed = {speed}
 
 def mixed(name: str, *islands: tuple[str, str, int, float]) -> Machine:
     text = "".join(
-        ISLAND.format(name=own, cluster=cluster, nodes=nodes, speed=speed)
-        for own, cluster, nodes, speed in islands
+        ISLAND.format(name=island, cluster=cluster, nodes=nodes, speed=speed)
+        for island, cluster, nodes, speed in islands
     )
     return parse_machine(NAMED.format(name=name, islands=text))
 
@@ -93,8 +93,8 @@ def planned(name: str, budget: str) -> None:
     graph = in_dtype(load_model(model, batch, {}).graph, dtype)
     begin, used = time.monotonic(), time.process_time()
     question = IslandQuestion(graph=graph, cluster=machine, training=Options(mixed=True))
-    found = best_island_plan(question, Budget.parse(budget))
-    best = found.best
+    answer = best_island_plan(question, Budget.parse(budget))
+    best = answer.best
     row = {
         "name": name,
         "model": model,
@@ -106,12 +106,12 @@ def planned(name: str, budget: str) -> None:
         "best": best.plan.origin,
         "step": best.prediction.step,
         "missing": best.prediction.missing,
-        "bound": found.bound,
-        "parts": [(own.name, own.stage, own.share) for own in best.plan.parts],
+        "bound": answer.bound,
+        "parts": [(part.name, part.stage, part.share) for part in best.plan.parts],
         "idle": best.plan.idle,
         "others": {
-            own.plan.origin: (own.prediction.step, own.prediction.missing)
-            for own in found.alternatives
+            candidate.plan.origin: (candidate.prediction.step, candidate.prediction.missing)
+            for candidate in answer.alternatives
         },
     }
     with FILE.open("a") as file:
@@ -141,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.run:
         done = (
-            {json.loads(own)["name"] for own in FILE.read_text().splitlines()}
+            {json.loads(line)["name"] for line in FILE.read_text().splitlines()}
             if FILE.exists()
             else set()
         )

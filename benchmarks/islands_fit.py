@@ -56,15 +56,15 @@ def machine_of(constants: dict[str, float]) -> IslandCluster:
     assert isinstance(machine, IslandCluster)
     islands = []
     for island in machine.islands:
-        own = {
+        island_values = {
             name.partition(".")[2]: value
             for name, value in constants.items()
             if name.startswith(f"{island.name}.")
         }
         rates = Rates(
-            best=own["best"],
-            streaming=own["streaming"],
-            scores=own["scores"],
+            best=island_values["best"],
+            streaming=island_values["streaming"],
+            scores=island_values["scores"],
             launch=Seconds(constants["launch"]),
             **FIXED,
         )
@@ -73,7 +73,11 @@ def machine_of(constants: dict[str, float]) -> IslandCluster:
             replace(
                 level,
                 links=tuple(
-                    replace(link, out=link.out * own[level.name], into=link.into * own[level.name])
+                    replace(
+                        link,
+                        out=link.out * island_values[level.name],
+                        into=link.into * island_values[level.name],
+                    )
                     for link in level.links
                 ),
             )
@@ -107,16 +111,16 @@ class Trial:
 
     def score(self, constants: dict[str, float], recompute: bool) -> dict[str, float]:
         """How good constants are."""
-        found = self.judged(constants, recompute)
-        errors = [own.error for own in found if own.error is not None]
-        even = [own for own in found if own.row.experiment == "homogeneous"]
-        mixed = [own for own in found if own.row.experiment != "homogeneous"]
+        judgements = self.judged(constants, recompute)
+        errors = [judgement.error for judgement in judgements if judgement.error is not None]
+        even = [judgement for judgement in judgements if judgement.row.experiment == "homogeneous"]
+        mixed = [judgement for judgement in judgements if judgement.row.experiment != "homogeneous"]
         return {
-            "median": median_error(found),
+            "median": median_error(judgements),
             "even": median_error(even),
             "mixed": median_error(mixed),
             "mean": sum(errors) / len(errors),
-            "order": pairs_in_order(found),
+            "order": pairs_in_order(judgements),
             "rows": len(errors),
         }
 
@@ -128,8 +132,8 @@ def fitted(seed: int, seconds: float) -> None:
     best = {
         name: value if seed < 2 else value * draw.uniform(0.5, 1.6) for name, value in START.items()
     }
-    score = _goal(told := trial.score(best, recompute))
-    _append(best, recompute, told)
+    score = _goal(scores := trial.score(best, recompute))
+    _append(best, recompute, scores)
     step = 1.35
     while time.monotonic() < end and step > 1.02:
         better = False
@@ -138,22 +142,22 @@ def fitted(seed: int, seconds: float) -> None:
                 tried = best | {name: best[name] * factor}
                 if name.split(".")[-1] in ("best", "streaming", "node", "gpu"):
                     tried[name] = min(MOST, max(LEAST, tried[name]))
-                told = trial.score(tried, recompute)
-                if _goal(told) < score:
-                    best, score, better = tried, _goal(told), True
-                    _append(best, recompute, told)
+                scores = trial.score(tried, recompute)
+                if _goal(scores) < score:
+                    best, score, better = tried, _goal(scores), True
+                    _append(best, recompute, scores)
                     break
                 if time.monotonic() > end:
                     return
         step = step if better else step**0.5
 
 
-def _goal(told: dict[str, float]) -> float:
-    return told["median"] + told["even"] + told["mixed"] + 0.3 * told["mean"]
+def _goal(scores: dict[str, float]) -> float:
+    return scores["median"] + scores["even"] + scores["mixed"] + 0.3 * scores["mean"]
 
 
-def _append(constants: dict[str, float], recompute: bool, told: dict[str, float]) -> None:
-    row = {"recompute": recompute, **told, "constants": constants}
+def _append(constants: dict[str, float], recompute: bool, scores: dict[str, float]) -> None:
+    row = {"recompute": recompute, **scores, "constants": constants}
     with FILE.open("a") as file:
         file.write(json.dumps(row) + "\n")
 
@@ -162,12 +166,16 @@ def _shown(tell: Callable[[str], None]) -> None:
     rows = [json.loads(line) for line in FILE.read_text().splitlines()]
     best = min(rows, key=lambda row: _goal(row))
     tell(json.dumps(best, indent=1))
-    for own in Trial().judged(best["constants"], best["recompute"]):
-        row = own.row
+    for judgement in Trial().judged(best["constants"], best["recompute"]):
+        row = judgement.row
         tell(
             f"{row.experiment} {row.stages} TP {row.tensor} DP {row.data} micro-batch "
             f"{row.micro_batch}: {row.measured} s measured, "
-            + (f"{own.predicted:.2f} s predicted" if own.predicted else own.skipped)
+            + (
+                f"{judgement.predicted:.2f} s predicted"
+                if judgement.predicted
+                else judgement.skipped
+            )
         )
 
 

@@ -54,29 +54,29 @@ def without_caches(patches: ExitStack) -> None:
     """Nothing is kept."""
 
     def forgetful(call: Callable[..., Any], forget: Callable[[Any], None]) -> Callable[..., Any]:
-        def anew(self: object, *given: object, **named: object) -> Any:
+        def anew(self: object, *arguments: object, **named: object) -> Any:
             forget(self)
-            return call(self, *given, **named)
+            return call(self, *arguments, **named)
 
         return anew
 
-    def costs(own: AdditiveCosts) -> None:
-        for known in (own.known.of_unit, own.known.of_leg, own.known.resharded):
+    def costs(additive: AdditiveCosts) -> None:
+        for known in (additive.known.of_unit, additive.known.of_leg, additive.known.resharded):
             known.clear()
 
-    def fields(own: graph_context.GraphContext) -> None:
-        own._costings.clear()
-        own._fields.clear()
-        own._pipelines.clear()
+    def fields(context: graph_context.GraphContext) -> None:
+        context._costings.clear()
+        context._fields.clear()
+        context._pipelines.clear()
 
-    for own, method, forget in (
+    for owner, method, forget in (
         (AdditiveCosts, "unit", costs),
         (AdditiveCosts, "leg", costs),
         (graph_context.GraphContext, "field", fields),
-        (layout_dp.LayoutDP, "choices", lambda own: own._known.clear()),
+        (layout_dp.LayoutDP, "choices", lambda layout_search: layout_search._known.clear()),
     ):
-        anew = forgetful(getattr(own, method), forget)
-        patches.enter_context(patch.object(own, method, anew))
+        anew = forgetful(getattr(owner, method), forget)
+        patches.enter_context(patch.object(owner, method, anew))
     uncached = pieces.largest_piece.__wrapped__
     patches.enter_context(patch.object(unit, "largest_piece", uncached))
 
@@ -85,19 +85,19 @@ def without_dynamic_programming(patches: ExitStack) -> None:
     """Only walks."""
     for phase in ("frames", "algebra"):
         patches.enter_context(patch.object(phases.SearchPhases, phase, lambda _: None))
-    others = {name: own for name, own in baselines.BASELINES.items() if name != "optcnn"}
+    others = {name: baseline for name, baseline in baselines.BASELINES.items() if name != "optcnn"}
     patches.enter_context(patch.object(baselines, "BASELINES", others))
 
 
 def without_symmetry(patches: ExitStack) -> None:
     """Everything by itself."""
 
-    def alone(_: OperatorGraph, own: Sequence[OpGroup], *__: object) -> list[int]:
-        return list(range(len(own)))
+    def alone(_: OperatorGraph, groups: Sequence[OpGroup], *__: object) -> list[int]:
+        return list(range(len(groups)))
 
     def unlike(graph: OperatorGraph, rules: RuleSet) -> tuple[GraphSegment, ...]:
         every = enumerate(segments(graph, rules))
-        return tuple(msgspec.structs.replace(own, alike=n) for n, own in every)
+        return tuple(msgspec.structs.replace(segment, alike=n) for n, segment in every)
 
     def turns(_: AdditiveCosts, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
         open_ = [f for f in range(chosen.shape[1]) if (chosen[:, f] >= WHOLE).any()]
@@ -106,9 +106,9 @@ def without_symmetry(patches: ExitStack) -> None:
 
     patches.enter_context(patch.object(graph_context, "nodes", alone))
 
-    def kinds(own: AdditiveCosts) -> list[int]:
-        own.known = type(own.known)()
-        return alone(own.graph, own.units)
+    def kinds(additive: AdditiveCosts) -> list[int]:
+        additive.known = type(additive.known)()
+        return alone(additive.graph, additive.units)
 
     patches.enter_context(patch.object(AdditiveCosts, "_kinds", kinds))
     patches.enter_context(patch.object(rewrites, "segments", unlike))
@@ -159,16 +159,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4, help="for each device")
     parser.add_argument("--nodes", type=int, nargs="+", default=(1, 2, 4))
     parser.add_argument("--ablation", choices=ABLATIONS)
-    given = parser.parse_args()
-    if given.ablation:
+    arguments = parser.parse_args()
+    if arguments.ablation:
         with ExitStack() as patches:
-            ABLATIONS[given.ablation](patches)
+            ABLATIONS[arguments.ablation](patches)
             row = searched(msgspec.json.decode(sys.stdin.buffer.read(), type=Case))
         sys.stdout.buffer.write(msgspec.json.encode(row))
         return
     print("devices  search                        seconds      CPU  ratio    step ms  ratio")
-    for nodes in given.nodes:
-        table(given.model, given.samples, nodes)
+    for nodes in arguments.nodes:
+        table(arguments.model, arguments.samples, nodes)
 
 
 if __name__ == "__main__":

@@ -74,16 +74,16 @@ def searched(case: Case) -> Row:
         if not began:
             began.append(cpu_seconds())
 
-    found = best_plan(question, Budget.parse(case.budget), progress=progress)
+    answer = best_plan(question, Budget.parse(case.budget), progress=progress)
     return Row(
         devices=question.cluster.devices,
         operators=len(question.graph.operators),
-        seconds=found.seconds,
+        seconds=answer.seconds,
         cpu=cpu_seconds() - began[0],
-        step=found.best.prediction.step,
-        gap=found.gap,
-        fits=found.best.fits(question.memory),
-        stopped=found.stopped,
+        step=answer.best.prediction.step,
+        gap=answer.gap,
+        fits=answer.best.fits(question.memory),
+        stopped=answer.stopped,
     )
 
 
@@ -101,7 +101,7 @@ def measured(case: Case) -> Row:
 def cpu_seconds() -> float:
     """Of this process and those it has started and seen end."""
     every = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(own.ru_utime + own.ru_stime for own in every)
+    return sum(usage.ru_utime + usage.ru_stime for usage in every)
 
 
 if __name__ == "__main__":

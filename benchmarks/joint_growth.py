@@ -75,16 +75,16 @@ def drawn(curves: list[tuple[str, list[Point]]]) -> str:
 
 def _field(title: str, points: list[Point]) -> str:
     first, last = log2(points[0].size), log2(points[-1].size)
-    most = max(1.0, 1.15 * max(own.seconds for own in points))
+    most = max(1.0, 1.15 * max(point.seconds for point in points))
     places = [
-        ((log2(own.size) - first) / (last - first) * WIDTH, HEIGHT * (1 - own.seconds / most))
-        for own in points
+        ((log2(point.size) - first) / (last - first) * WIDTH, HEIGHT * (1 - point.seconds / most))
+        for point in points
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     marks = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#1f77b4"/>'
-        f"{_text(x, y - 7, f'{own.seconds:.1f}')}{_text(x, HEIGHT + 15, f'{own.size:,}')}"
-        for (x, y), own in zip(places, points, strict=True)
+        f"{_text(x, y - 7, f'{point.seconds:.1f}')}{_text(x, HEIGHT + 15, f'{point.size:,}')}"
+        for (x, y), point in zip(places, points, strict=True)
     )
     return (
         f'<path d="M0 0V{HEIGHT}H{WIDTH}" fill="none" stroke="#999"/>'

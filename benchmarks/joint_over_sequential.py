@@ -40,10 +40,10 @@ def compared(nodes: int, batch: int) -> str:
     )
     seconds = partial(_seconds, OperatorPricer(cluster.device))
     first = sequential(question.graph, seconds).graph
-    own = msgspec.structs.replace(question, graph=first)
-    after = best_plan(own, BUDGET, rewrites=False)
+    rewritten = msgspec.structs.replace(question, graph=first)
+    after = best_plan(rewritten, BUDGET, rewrites=False)
     joint = best_plan(question, BUDGET)
-    one, other = (found.best.prediction.step for found in (after, joint))
+    one, other = (planned.best.prediction.step for planned in (after, joint))
     return (
         f"{cluster.devices:7} {batch:6} {one * 1e3:13.3f} {other * 1e3:9.3f} {one / other:6.2f}x"
         f" {joint.gap:8.1%}"

@@ -68,8 +68,8 @@ class Failure(NamedTuple):
     @property
     def named(self) -> set[int | None]:
         """The steps in which others say that it went wrong."""
-        found = [re.search(rf"rank {self.victim}\b.* in step (\d+)", said) for said in self.said]
-        return {int(match.group(1)) if match else None for match in found}
+        matches = [re.search(rf"rank {self.victim}\b.* in step (\d+)", said) for said in self.said]
+        return {int(match.group(1)) if match else None for match in matches}
 
     @property
     def as_stated(self) -> bool:
@@ -85,15 +85,15 @@ class Failure(NamedTuple):
 def plans(source: str) -> list[Plan]:
     """Split by samples and channels; and with sharded optimizers, micro-batches and stages."""
     graph = in_dtype(load_model(source, BATCH).graph, "float64")
-    own = units(graph)
+    groups = units(graph)
     cluster = Cluster.named("laptop").resized({"process": RANKS})
 
     def cut(*roles: str) -> list[Layout]:
-        return [Layout(tuple(_or_copies(u, r, roles.count(r)) for r in roles)) for u in own]
+        return [Layout(tuple(_or_copies(u, r, roles.count(r)) for r in roles)) for u in groups]
 
     stages = [
-        Layout((f"@{2 * number // len(own)}", _or_copies(u, "sample", 2)))
-        for number, u in enumerate(own)
+        Layout((f"@{2 * number // len(groups)}", _or_copies(u, "sample", 2)))
+        for number, u in enumerate(groups)
     ]
     return [
         Plan.of("channels", graph, cluster, cut("sample", "channel")),
@@ -119,8 +119,8 @@ def failure(
     at = chance.randrange(2, LATEST) if how == "disagrees" else NEVER
     source, plan = chance.choice(choices)
     others = [rank for rank in range(RANKS) if rank != victim]
-    given = folder, source, plan, victim, at
-    with started(endless_training, *given, ranks=RANKS, home=home) as processes:
+    arguments = folder, source, plan, victim, at
+    with started(endless_training, *arguments, ranks=RANKS, home=home) as processes:
         # Before its first step a rank may take as long as it likes.
         while any((step_of(folder, rank) or 0) < 1 for rank in range(RANKS)):
             time.sleep(0.005)
@@ -161,12 +161,12 @@ def main(times: int, home: Home | None = None) -> int:
         )
     good = sum(one.as_stated for one in failures)
     for how in get_args(How):
-        own = [one for one in failures if one.how == how]
-        if own:
-            exact = sum(one.named == {one.step} for one in own)
-            seconds = [one.seconds for one in own]
+        alike = [one for one in failures if one.how == how]
+        if alike:
+            exact = sum(one.named == {one.step} for one in alike)
+            seconds = [one.seconds for one in alike]
             print(
-                f"{len(own)} {how}: {sum(one.as_stated for one in own)} as stated, step exact in "
+                f"{len(alike)} {how}: {sum(one.as_stated for one in alike)} as stated, step exact in "
                 f"{exact}; seconds until all others ended: median {statistics.median(seconds):.2f},"
                 f" most {max(seconds):.2f}"
             )

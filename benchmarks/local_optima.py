@@ -78,8 +78,8 @@ def judged(problem: StepModel, comparison: Comparison) -> Ints:
     """See `tried`."""
     plan = comparison.searched.plan
     problem.lay(problem.codes([plan.layout[unit.name] for unit in problem.units]))
-    own = full.simulate(problem.tasks).makespan
-    where = np.array([0, 0, own, own, 0, 0], np.int64)
+    makespan = full.simulate(problem.tasks).makespan
+    where = np.array([0, 0, makespan, makespan, 0, 0], np.int64)
     room, log = space(problem), undo(problem, 1)
     work, timeline = full.scratch(problem.tasks), full.timeline_of(problem.tasks)
     unit, roles = np.zeros(1, np.int32), np.zeros((1, len(problem.factors)), np.int8)
@@ -95,22 +95,22 @@ def main() -> None:
     parser.add_argument("--budget", default="20s")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--devices", default=",".join(map(str, MACHINES)))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print(f"{'model':14} devices   step ms  proposals  searched  says  changes tried  better")
-    for name in given.models.split(","):
-        for devices in map(int, given.devices.split(",")):
+    for name in arguments.models.split(","):
+        for devices in map(int, arguments.devices.split(",")):
             batch = BATCH.get(name, 64) * devices
             graph = load_model(f"zoo:{name}", batch).graph
             cluster = Cluster.named("flexflow-p100", **MACHINES[devices])
             began = time.monotonic()
-            result = compare(graph, cluster, Budget.parse(given.budget))
+            result = compare(graph, cluster, Budget.parse(arguments.budget))
             took = time.monotonic() - began
             where = judged(StepModel(graph, cluster, apart=told_apart(cluster)), result)
-            found = result.found
-            assert where[3] == found.nanoseconds
+            searched = result.found
+            assert where[3] == searched.nanoseconds
             print(
-                f"{name:14} {devices:7} {where[3] / 1e6:9.3f} {found.proposals:10} {took:8.1f}s "
-                f"{'local' if found.local_optimum else 'budget':>6} {where[5]:14} {where[4]:7}",
+                f"{name:14} {devices:7} {where[3] / 1e6:9.3f} {searched.proposals:10} {took:8.1f}s "
+                f"{'local' if searched.local_optimum else 'budget':>6} {where[5]:14} {where[4]:7}",
                 flush=True,
             )
 

@@ -111,10 +111,10 @@ def advanced(row: Row, stages: Sequence[str], limit: float, plans: Path, at: str
         if stage in row.done or (stage == "run" and not row.loss):
             continue
         row = msgspec.structs.replace(row, commit=at)
-        found = tried(stage, row.source, plans / f"{row.name}.json", limit)
-        if isinstance(found, Failure):
-            return msgspec.structs.replace(row, failure=found)
-        row = msgspec.structs.replace(row, done=(*row.done, stage), **found)
+        outcome = tried(stage, row.source, plans / f"{row.name}.json", limit)
+        if isinstance(outcome, Failure):
+            return msgspec.structs.replace(row, failure=outcome)
+        row = msgspec.structs.replace(row, done=(*row.done, stage), **outcome)
     return row
 
 
@@ -125,8 +125,8 @@ def kept(file: Path = ROWS) -> dict[str, Row]:
     sources = {row.name: row.source for row in listed()}
     lines = file.read_bytes().splitlines()
     rows = (msgspec.json.decode(line, type=Row) for line in lines)
-    found = {row.name: msgspec.structs.replace(row, source=_here(row.source)) for row in rows}
-    return {name: row for name, row in found.items() if sources.get(name) == row.source}
+    updated = {row.name: msgspec.structs.replace(row, source=_here(row.source)) for row in rows}
+    return {name: row for name, row in updated.items() if sources.get(name) == row.source}
 
 
 def keep(rows: Iterable[Row], file: Path = ROWS) -> None:
@@ -154,12 +154,14 @@ def proceed(asked: argparse.Namespace) -> None:
             return
         after = advanced(row, stages, asked.limit, asked.plans, at)
         said = "" if after.failure is None else after.failure.said
-        if after == row or any(own in said for own in UNKNOWN):
+        if after == row or any(phrase in said for phrase in UNKNOWN):
             return
-        told = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
+        remark = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
         with writing:
             rows[row.name] = after
-            print(f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {told}", flush=True)
+            print(
+                f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {remark}", flush=True
+            )
             keep((rows[one.name] for one in every if one.name in rows), asked.rows)
 
     names = asked.only.lower().split(",")
@@ -180,10 +182,10 @@ def table(rows: Sequence[Row]) -> str:
         "tracebacks | hangs |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for family, own in families.items():
-        passed = (_share(own, stage) for stage in STAGES)
-        judged = [row for row in own if row.equal is not None]
-        kinds = [row.failure.kind for row in own if row.failure is not None]
+    for family, members in families.items():
+        passed = (_share(members, stage) for stage in STAGES)
+        judged = [row for row in members if row.equal is not None]
+        kinds = [row.failure.kind for row in members if row.failure is not None]
         counts = (str(kinds.count(kind)) for kind in ("sentence", "traceback", "hang"))
         equal = f"{sum(bool(row.equal) for row in judged)} of {len(judged)}"
         lines.append(f"| {' | '.join((family, *passed, equal, *counts))} |")

@@ -29,21 +29,21 @@ REPETITIONS = 15
 
 def times(ranks: int) -> list[float]:
     """Seconds for each size."""
-    clock, wire, found = Clock(), Communicator(), []
+    clock, wire, medians = Clock(), Communicator(), []
     for size in SIZES:
         data = torch.zeros(size // 4, device=clock.device)
         work = partial(wire.all_reduce, data, tuple(range(ranks)))
         clock.timed(work)
-        found.append(statistics.median(clock.timed(work) for _ in range(REPETITIONS)))
-    return found
+        medians.append(statistics.median(clock.timed(work) for _ in range(REPETITIONS)))
+    return medians
 
 
 def main() -> None:
     """Measure and print."""
     for ranks in [int(word) for word in sys.argv[1:]] or [2, 4, 8]:
         home = Home(gpus=1, enter=partial(told, nccl_environment("ring")))
-        found = run_ranks(times, ranks, ranks=ranks, home=home, timeout=Seconds(60.0))
-        cells = zip(SIZES, cast("list[float]", found[0]), strict=True)
+        results = run_ranks(times, ranks, ranks=ranks, home=home, timeout=Seconds(60.0))
+        cells = zip(SIZES, cast("list[float]", results[0]), strict=True)
         print(f"{ranks} ranks:", ", ".join(f"{1e3 * s:.2f} ms for {n} B" for n, s in cells))
 
 

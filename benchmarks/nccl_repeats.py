@@ -27,10 +27,10 @@ def losses(path: str, times: int) -> tuple[list[float], float]:
     plan = load_plan(path)
     tasks = [TrainingTask(plan, plan.model, one_device=number == 0) for number in range(times)]
     ranks = plan.cluster.devices
-    (found, *_) = run_ranks(trains_each, tasks, ranks=ranks, home=Home(gpus=1), timeout=PATIENCE)
-    ran = cast(list[Measurement], found)
+    (results, *_) = run_ranks(trains_each, tasks, ranks=ranks, home=Home(gpus=1), timeout=PATIENCE)
+    ran = cast(list[Measurement], results)
     assert ran[0].one_device is not None
-    return [own.loss[-1] for own in ran], ran[0].one_device.loss[-1]
+    return [measurement.loss[-1] for measurement in ran], ran[0].one_device.loss[-1]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -38,13 +38,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("plans", nargs="+")
     parser.add_argument("--times", type=int, default=10)
-    given = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     differing = 0
-    for path in given.plans:
-        found, alone = losses(path, given.times)
-        told = ", ".join(f"{own:.4f}" for own in sorted(set(found)))
-        differing += max(found) - min(found) > 1e-4 * abs(alone)
-        print(f"{path}: {told} in {len(found)} runs; one device {alone:.4f}", flush=True)
+    for path in arguments.plans:
+        last_losses, alone = losses(path, arguments.times)
+        listed = ", ".join(f"{loss:.4f}" for loss in sorted(set(last_losses)))
+        differing += max(last_losses) - min(last_losses) > 1e-4 * abs(alone)
+        print(f"{path}: {listed} in {len(last_losses)} runs; one device {alone:.4f}", flush=True)
     return 1 if differing else 0
 
 

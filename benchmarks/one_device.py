@@ -94,10 +94,11 @@ def measure(name: str, plan: Plan, device: torch.device, asked: Sequence[str]) -
     example = load_example(plan.model, batch, torch.device("cpu"))
     dtype = torch_dtype(plan.graph.parameters[0].tensor.dtype)
     values = values_of(example, plan.graph)
-    inputs = [values[own.name] for own in plan.graph.inputs]
+    inputs = [values[tensor.name] for tensor in plan.graph.inputs]
     inputs = [(t.to(dtype) if t.is_floating_point() else t).to(device) for t in inputs]
     constants = {
-        own.name: values[own.name].to(torch_dtype(own.dtype)) for own in plan.graph.buffers
+        buffer.name: values[buffer.name].to(torch_dtype(buffer.dtype))
+        for buffer in plan.graph.buffers
     }
     modules = {
         way: parallelize(
@@ -115,13 +116,13 @@ def measure(name: str, plan: Plan, device: torch.device, asked: Sequence[str]) -
     step = Step(example).to(device=device, dtype=dtype)
     entering = len(inputs) - len(example.targets)
     first, targets = tuple(inputs[:entering]), tuple(inputs[entering:])
-    given: tuple[object, ...] = (first, {}, targets)
+    arguments: tuple[object, ...] = (first, {}, targets)
     if example.named:
-        given = ((), dict(zip(example.named, first, strict=True)), targets)
+        arguments = ((), dict(zip(example.named, first, strict=True)), targets)
     compiled = torch.compile(step)
     plain: dict[str, Callable[[], Tensor]] = {
-        "eager": lambda: step(*given),
-        "compile": lambda: compiled(*given),
+        "eager": lambda: step(*arguments),
+        "compile": lambda: compiled(*arguments),
     }
     ways = {
         way: plain[way] if way in plain else partial(modules[way].loss, *inputs) for way in asked
@@ -134,12 +135,12 @@ def measure(name: str, plan: Plan, device: torch.device, asked: Sequence[str]) -
     for _ in range(ROUNDS):
         for way, forward in ways.items():
             times[way].append(timed(forward, updates[way], device))
-    median = {way: statistics.median(own) * 1e3 for way, own in times.items()}
+    median = {way: statistics.median(seconds) * 1e3 for way, seconds in times.items()}
     ratios = [median["plan"] / median["eager"]]
     if "compile" in median:
         ratios.append(median["compiled plan"] / median["compile"])
-    cells = [*(f"{own:.2f}" for own in median.values()), *(f"{own:.3f}" for own in ratios)]
-    print(" | ".join([name, *cells, ", ".join(f"{own:.6g}" for own in losses.values())]))
+    cells = [*(f"{value:.2f}" for value in median.values()), *(f"{ratio:.3f}" for ratio in ratios)]
+    print(" | ".join([name, *cells, ", ".join(f"{loss:.6g}" for loss in losses.values())]))
     row: dict[str, object] = {
         "plan": name,
         "device": named(device),

@@ -69,27 +69,27 @@ def running(campaign: Campaign, name: str) -> Iterator[Testbed]:
 
 def level_groups(cluster: Cluster) -> tuple[Groups, ...]:
     """For each level one group of its members; of the innermost, all of them at once."""
-    found = []
-    for own, level in enumerate(cluster.levels):
-        rest = PatternUse.EVERY if own == len(cluster.levels) - 1 else PatternUse.FIRST
+    by_level = []
+    for depth, level in enumerate(cluster.levels):
+        rest = PatternUse.EVERY if depth == len(cluster.levels) - 1 else PatternUse.FIRST
         uses = [PatternUse.MEMBER if it is level else rest for it in cluster.levels]
         pattern = tuple(
             (Digit(it.cardinality, use),) for it, use in zip(cluster.levels, uses, strict=True)
         )
-        found.append(tuple(groups(pattern)))
-    return tuple(found)
+        by_level.append(tuple(groups(pattern)))
+    return tuple(by_level)
 
 
-def session(campaign: Campaign, own: Sequence[Case], results: Path, until: float) -> Session:
+def session(campaign: Campaign, cases: Sequence[Case], results: Path, until: float) -> Session:
     """What the ranks of a network do for some of its cases."""
-    name = own[0].network
+    name = cases[0].network
     fitted = described(campaign.clusters, known(results))
     cluster = fitted.get(name, campaign.clusters[name])
     levels = zip(cluster.level_names, level_groups(cluster), strict=True)
     return Session(
         name,
         levels=() if name in fitted else tuple(levels),
-        jobs=tuple(job(campaign, case, cluster) for case in own),
+        jobs=tuple(job(campaign, case, cluster) for case in cases),
         payload=campaign.payload,
         rounds=campaign.rounds,
         near_rounds=campaign.near_rounds,
@@ -120,10 +120,10 @@ def measure(campaign: Campaign, results: Path, budget: float) -> None:
     """Measure what is not measured yet, as long as the budget lasts."""
     ends, failed = time.time() + budget, 0
     left = sessions(campaign, waiting(campaign, known(results)))
-    for number, own in enumerate(left):
+    for number, cases in enumerate(left):
         share = (ends - time.time()) / (len(left) - number) if campaign.together else budget
         until = min(ends, time.time() + share)
-        asked = session(campaign, own, results, until)
+        asked = session(campaign, cases, results, until)
         needed = campaign.starting + min(it.expected for it in asked.jobs)
         if time.time() + needed > until:
             continue

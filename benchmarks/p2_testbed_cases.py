@@ -55,8 +55,8 @@ class Network(NamedTuple):
                 bandwidth = BytesPerSecond(rate * 1e6 / 8)
                 # A limited loopback is one for each leaf.
                 per = levels[depth - 1].name if link.name == "loopback" else link.per
-                own = msgspec.structs.replace(link, out=bandwidth, into=bandwidth, per=per)
-                levels[depth] = msgspec.structs.replace(levels[depth], links=(own,))
+                limited = msgspec.structs.replace(link, out=bandwidth, into=bandwidth, per=per)
+                levels[depth] = msgspec.structs.replace(levels[depth], links=(limited,))
         return msgspec.structs.replace(cluster, levels=tuple(levels))
 
 
@@ -129,8 +129,8 @@ def nccl(algorithm: Algorithm) -> Campaign:
         NCCL,
         algorithm,
         {
-            name: msgspec.structs.replace(own, machine=own.level_names[-1])
-            for name, own in clusters.items()
+            name: msgspec.structs.replace(cluster, machine=cluster.level_names[-1])
+            for name, cluster in clusters.items()
         },
         frozenset(str(it) for it in networks if it.inside),
         results=f"p2_testbed_nccl_{algorithm}.jsonl",
@@ -223,7 +223,7 @@ def sessions(campaign: Campaign, left: Sequence[Case]) -> list[list[Case]]:
     """Cases that share their ranks, in the order of the first of each."""
     if not campaign.together:
         return [[case] for case in left]
-    found: dict[str, list[Case]] = defaultdict(list)
+    by_network: dict[str, list[Case]] = defaultdict(list)
     for case in left:
-        found[case.network].append(case)
-    return list(found.values())
+        by_network[case.network].append(case)
+    return list(by_network.values())

@@ -26,10 +26,10 @@ def print_figures(campaign: Campaign, records: Sequence[Record]) -> None:
         for it in every
         if it.key in measured
     }
-    found = timings(records, priced)
-    figures = summarize_bed(every, found)
+    times = timings(records, priced)
+    figures = summarize_bed(every, times)
     console = new_console()
-    console.print(f"{len(found)} of {len(every)} cases, {sum(map(len, found.values()))} programs\n")
+    console.print(f"{len(times)} of {len(every)} cases, {sum(map(len, times.values()))} programs\n")
     tables = (table_of_links(clusters), table_of_errors(figures), table_of_gains(figures))
     for table in (*tables, table_of_choices(figures)):
         console.print(table)

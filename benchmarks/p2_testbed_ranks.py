@@ -85,8 +85,8 @@ def measure_cases(session: Session) -> None:
         begun = time.time()
         if not clock.agreed(begun + job.expected < session.until):
             continue
-        found = time_programs(clock, wire, job, session)
-        clock.record(session.results, _results(job, session.payload, found))
+        times = time_programs(clock, wire, job, session)
+        clock.record(session.results, _results(job, session.payload, times))
         if dist.get_rank() == 0:
             print(
                 f"{number}/{len(session.jobs)} {' | '.join(job.key)}: {len(job.programs)} programs,"
@@ -156,29 +156,29 @@ def time_programs(clock: Clock, wire: Communicator, job: Job, session: Session) 
 
     for reducer in reducers:
         run(reducer, FEW)
-    found: list[Times] = [[] for _ in reducers]
+    program_times: list[Times] = [[] for _ in reducers]
     for turn in range(session.rounds + session.near_rounds):
-        fastest = min((_median(times) for times in found if times), default=0.0)
+        fastest = min((_median(times) for times in program_times if times), default=0.0)
         for i in random.Random(f"{job.key}/{turn}").sample(range(len(reducers)), len(reducers)):
-            if turn < session.rounds or _median(found[i]) <= session.near * fastest:
-                found[i].append(run(reducers[i], elements))
-    return found
+            if turn < session.rounds or _median(program_times[i]) <= session.near * fastest:
+                program_times[i].append(run(reducers[i], elements))
+    return program_times
 
 
 def time_levels(clock: Clock, groups: Sequence[Groups], elements: int) -> list[tuple[float, float]]:
     """For each level's groups, an AllReduce of a few elements and of many: medians of seconds."""
     wire, rank = Communicator(), dist.get_rank()
     data = torch.zeros(elements, device=clock.device)
-    found = []
+    medians = []
     for level in groups:
-        own = next((group for group in level if rank in group), (rank,))
-        wire.prepare([own])
-        few, many = (partial(wire.all_reduce, data[:size], own) for size in (FEW, elements))
+        members = next((group for group in level if rank in group), (rank,))
+        wire.prepare([members])
+        few, many = (partial(wire.all_reduce, data[:size], members) for size in (FEW, elements))
         clock.timed(few)
         small = statistics.median(clock.timed(few) for _ in range(5 * REPETITIONS))
         large = statistics.median(clock.timed(many) for _ in range(REPETITIONS))
-        found.append((small, large))
-    return found
+        medians.append((small, large))
+    return medians
 
 
 def _calibration(clock: Clock, session: Session) -> BedCalibration:
@@ -212,7 +212,7 @@ def _told(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _results(job: Job, payload: Bytes, found: Sequence[Times]) -> list[Result]:
+def _results(job: Job, payload: Bytes, program_times: Sequence[Times]) -> list[Result]:
     network, axes, reduce, matrix = job.key
     return [
         Result(
@@ -225,7 +225,7 @@ def _results(job: Job, payload: Bytes, found: Sequence[Times]) -> list[Result]:
             seconds=tuple(Seconds(round(seconds, 5)) for seconds, _ in times),
             load=tuple(round(load, 1) for _, load in times),
         )
-        for program, times in zip(job.programs, found, strict=True)
+        for program, times in zip(job.programs, program_times, strict=True)
     ]
 
 

@@ -178,12 +178,12 @@ def computed(row: Row) -> Result:
     budget = Budget(seconds=JOINT)
     pricer = OperatorPricer(cluster.device)
     cheapest = sequential(graph, partial(_seconds, pricer)).graph
-    own = msgspec.structs.replace(question, graph=cheapest)
-    plans["sequential"] = best_plan(own, budget, rewrites=False).best.plan
+    request = msgspec.structs.replace(question, graph=cheapest)
+    plans["sequential"] = best_plan(request, budget, rewrites=False).best.plan
     plans["no programs"] = best_plan(question, budget, programs=False).best.plan
     if cluster.levels[0].links[0].per == cluster.level_names[0] and row.devices >= FLAT:
-        own = msgspec.structs.replace(question, cluster=flat(cluster))
-        blind = best_plan(own, budget, programs=False).best.plan
+        request = msgspec.structs.replace(question, cluster=flat(cluster))
+        blind = best_plan(request, budget, programs=False).best.plan
         plans["flat"] = blind.changed(cluster=cluster)
     prices = {
         with_programs: CollectivePrices(Pricer(cluster, algorithm="best"), programs=with_programs)
@@ -192,8 +192,8 @@ def computed(row: Row) -> Result:
     step: dict[str, float] = {}
     fits: dict[str, bool] = {}
     for name, plan in plans.items():
-        found = simulate(plan, prices[name == "sequential"]).prediction
-        step[name], fits[name] = found.step, not found.missing
+        prediction = simulate(plan, prices[name == "sequential"]).prediction
+        step[name], fits[name] = prediction.step, not prediction.missing
     fitting = [name for name in step if fits[name]] or list(step)
     start = plans[min(fitting, key=lambda name: step[name])]
     joint = best_plan(question, budget, start=start)
@@ -213,10 +213,10 @@ def computed(row: Row) -> Result:
 
 def _commit() -> str:
     """The commit that is checked out here, or is told to be."""
-    if own := os.environ.get("MESHWRIGHT_COMMIT"):
-        return own
-    told = ("git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD")
-    return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
+    if commit := os.environ.get("MESHWRIGHT_COMMIT"):
+        return commit
+    command = ("git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def bounded(result: Result) -> Result:
@@ -224,19 +224,19 @@ def bounded(result: Result) -> Result:
     row = result.row
     graph, cluster = _asked(row)
     pricer = OperatorPricer(cluster.device)
-    told = re.search(r"(\d+) micro-batches", result.plan)
-    micro = sorted({1, int(told.group(1)) if told else 1})
+    match = re.search(r"(\d+) micro-batches", result.plan)
+    micro = sorted({1, int(match.group(1)) if match else 1})
     least = Seconds(result.step["joint"])
-    for own in (graph, sequential(graph, partial(_seconds, pricer)).graph):
-        found = lower_bound(
-            own,
+    for candidate in (graph, sequential(graph, partial(_seconds, pricer)).graph):
+        bound = lower_bound(
+            candidate,
             cluster,
             operators=pricer,
             optimizer=msgspec.convert(row.optimizer, Optimizer),
             micro_batches=micro,
             wanted=least,
         )
-        least = min(least, found.seconds)
+        least = min(least, bound.seconds)
     return msgspec.structs.replace(result, bound=least)
 
 
@@ -263,8 +263,8 @@ def flat(cluster: Cluster) -> Cluster:
 
 def _others(graph: OperatorGraph, cluster: Cluster, training: Options) -> dict[str, Plan]:
     """The plans of the baselines and of MCMC."""
-    found = applicable(graph, cluster, training)
-    plans = {column: found[name] for column, name in BASELINES.items() if name in found}
+    baselines = applicable(graph, cluster, training)
+    plans = {column: baselines[name] for column, name in BASELINES.items() if name in baselines}
     budget = Budget(seconds=MCMC)
     walked = compare(graph, cluster, budget, options=training, programs=False)
     plans["mcmc"] = walked.searched.plan
@@ -287,7 +287,10 @@ def known() -> dict[str, Result]:
     if not RESULTS.exists():
         return {}
     lines = RESULTS.read_bytes().splitlines()
-    return {own.row.name: own for own in (msgspec.json.decode(line, type=Result) for line in lines)}
+    return {
+        record.row.name: record
+        for record in (msgspec.json.decode(line, type=Result) for line in lines)
+    }
 
 
 def table(results: list[Result]) -> str:
@@ -305,18 +308,18 @@ def table(results: list[Result]) -> str:
     ]
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     gaps = []
-    for own in results:
-        fitting = {name: t for name, t in own.step.items() if own.fits[name]}
+    for record in results:
+        fitting = {name: t for name, t in record.step.items() if record.fits[name]}
         others = {name: t for name, t in fitting.items() if name in (*BASELINES, "mcmc")}
         plain = min((fitting[n] for n in ("data", "expert") if n in fitting), default=None)
         best = min(others.values(), default=None)
-        gap = own.step["joint"] / own.bound - 1
+        gap = record.step["joint"] / record.bound - 1
         gaps.append(gap)
-        cells = [own.row.model, own.row.cluster, str(own.row.devices)]
-        cells += [_cell(own, column) for column in COLUMNS]
-        cells += ["-" if t is None else f"{t / own.step['joint']:.2f}x" for t in (plain, best)]
-        cells += [_ms(own.bound), f"{gap:.1%}"]
-        lines.append(" | ".join([*cells, f"{own.search:.0f} s"]))
+        cells = [record.row.model, record.row.cluster, str(record.row.devices)]
+        cells += [_cell(record, column) for column in COLUMNS]
+        cells += ["-" if t is None else f"{t / record.step['joint']:.2f}x" for t in (plain, best)]
+        cells += [_ms(record.bound), f"{gap:.1%}"]
+        lines.append(" | ".join([*cells, f"{record.search:.0f} s"]))
     lines.append("")
     lines.append(f"{len(results)} rows; median gap {statistics.median(gaps):.1%}")
     lines.append(f"computed by: {', '.join(_commits(results))}")
@@ -326,10 +329,10 @@ def table(results: list[Result]) -> str:
 
 def _summary(results: list[Result]) -> Iterator[str]:
     slower = [
-        f"{own.row.name} ({column})"
-        for own in results
-        for column, t in own.step.items()
-        if own.fits[column] and own.step["joint"] > t * (1 + 1e-9)
+        f"{record.row.name} ({column})"
+        for record in results
+        for column, t in record.step.items()
+        if record.fits[column] and record.step["joint"] > t * (1 + 1e-9)
     ]
     yield f"joint slower than another column: {', '.join(slower) or 'nowhere'}"
     for what, column in (
@@ -339,24 +342,24 @@ def _summary(results: list[Result]) -> Iterator[str]:
     ):
         gain, name = max(
             (
-                (own.step[column] / own.step["joint"], own.row.name)
-                for own in results
-                if column in own.step
+                (record.step[column] / record.step["joint"], record.row.name)
+                for record in results
+                if column in record.step
             ),
             default=(1.0, "no row"),
         )
         yield f"joint over {what}: up to {gain:.2f}x ({name})"
 
 
-def _cell(own: Result, column: str) -> str:
-    if column not in own.step:
+def _cell(record: Result, column: str) -> str:
+    if column not in record.step:
         return "-"
-    text = _ms(own.step[column])
-    return text if own.fits[column] else f"[{text}]"
+    text = _ms(record.step[column])
+    return text if record.fits[column] else f"[{text}]"
 
 
 def _commits(results: list[Result]) -> Iterator[str]:
-    counts = Counter(own.commit or "code before commits were told" for own in results)
+    counts = Counter(record.commit or "code before commits were told" for record in results)
     for commit, count in counts.most_common():
         yield f"{commit} ({counted(count, 'row')})"
 
@@ -411,12 +414,12 @@ def main() -> None:
                 return
             lines = known() | {result.row.name: result}
             RESULTS.write_bytes(
-                b"".join(msgspec.json.encode(own) + b"\n" for own in lines.values())
+                b"".join(msgspec.json.encode(record) + b"\n" for record in lines.values())
             )
             print(table([result]).splitlines()[2], flush=True)
 
         sweep(results, bounded, cores=asked.cores, progress=replaced)
-        results = [known()[own.row.name] for own in results]
+        results = [known()[record.row.name] for record in results]
     print(table(results) if results else "no results: give --run")
 
 

@@ -25,12 +25,12 @@ def report(name: str, rules: Sequence[Rule], judge: Callable[[Rule], Verdict]) -
     begin = time.perf_counter()
     verdicts = [judge(rule) for rule in rules]
     seconds = time.perf_counter() - begin
-    counts = Counter(own.verdict for own in verdicts)
-    cases = sum(own.worlds for own in verdicts)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    counts = Counter(judged.verdict for judged in verdicts)
+    cases = sum(judged.worlds for judged in verdicts)
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{name}: {len(rules)} rules, {told}; {seconds:.1f} s, {len(rules) / seconds:.1f} rules/s, "
+        f"{name}: {len(rules)} rules, {summary}; {seconds:.1f} s, {len(rules) / seconds:.1f} rules/s, "
         f"{cases / seconds:.0f} cases/s, {peak:.0f} MiB"
     )
 

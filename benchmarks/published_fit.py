@@ -91,8 +91,8 @@ def simulate_rows(path: str, only: str, seconds: float) -> None:
     done, known = {line["row"] for line in lines}, {line["question"]: line for line in lines}
     with file.open("a") as out:
         for number, row in enumerate(load_published()):
-            told = f"{row.source} {row.model} {row.gpu} {row.note}"
-            if number in done or only not in told or time.monotonic() > end:
+            label = f"{row.source} {row.model} {row.gpu} {row.note}"
+            if number in done or only not in label or time.monotonic() > end:
                 continue
             asked = ""
             try:
@@ -100,10 +100,10 @@ def simulate_rows(path: str, only: str, seconds: float) -> None:
                 asked = hashlib.sha256(repr(question).encode()).hexdigest()[:16]
                 if asked not in known:
                     known[asked] = _simulated(predictor, question)
-                found = known[asked]
+                figures = known[asked]
             except Exception as error:  # As in `Predictor.judge`.
-                found = {"skipped": str(error)}
-            out.write(json.dumps({**found, "row": number, "question": asked}) + "\n")
+                figures = {"skipped": str(error)}
+            out.write(json.dumps({**figures, "row": number, "question": asked}) + "\n")
             out.flush()
 
 
@@ -128,7 +128,7 @@ def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
         computing = [elasticity(n) if in_all[n] else 0.0 for n in range(len(COMPUTING))]
     else:
         left = (1 - sum(moving)) / sum(in_all[: len(COMPUTING)])
-        computing = [left * own for own in in_all[: len(COMPUTING)]]
+        computing = [left * total for total in in_all[: len(COMPUTING)]]
     counts = [int((tasks.live & (kinds == n)).sum()) for n in range(len(CLASSES))]
     reached = question.cluster.device.reached
     return {
@@ -149,14 +149,14 @@ def _classes(problem: Any) -> Any:
     kinds = np.full(len(problem.tasks.live), -1)
     of_units = np.array([CLASSES.index(_class(unit)) for unit in problem.units])
     moving = np.where(bones.parameters, CLASSES.index("parameters"), CLASSES.index("activations"))
-    for tasks, own in (
+    for tasks, classes in (
         *((tasks, of_units) for tasks in (bones.forward, bones.backward)),
         *((tasks, moving) for tasks in (bones.carry, bones.back, bones.again)),
         (bones.regather[:, None], moving),
         (bones.update[:, None], np.full(len(moving), CLASSES.index("update"))),
     ):
-        there = tasks >= 0
-        kinds[tasks[there]] = np.broadcast_to(own[:, None], tasks.shape)[there]
+        present = tasks >= 0
+        kinds[tasks[present]] = np.broadcast_to(classes[:, None], tasks.shape)[present]
     return kinds
 
 
@@ -172,8 +172,8 @@ def _class(unit: Any) -> str:
 class Row:
     """A published row with what was simulated of it."""
 
-    def __init__(self, row: PublishedRow, found: Mapping[str, Any]) -> None:
-        self.row, self.found = row, found
+    def __init__(self, row: PublishedRow, figures: Mapping[str, Any]) -> None:
+        self.row, self.found = row, figures
         cluster = machine_of(row)
         self.machine, software = cluster.name, cluster.device.running
         self.family = FAMILIES.get(self.machine, self.machine)
@@ -221,8 +221,10 @@ class Row:
     def _longer(self, half: float, products: Sequence[tuple[float, ...]]) -> float:
         """How much longer products, each a share and its extents, get with another half."""
 
-        def taken(own: float) -> float:
-            return sum(n * math.prod(1 + own / e for e in extents) for n, *extents in products)
+        def taken(half_extent: float) -> float:
+            return sum(
+                n * math.prod(1 + half_extent / e for e in extents) for n, *extents in products
+            )
 
         return taken(half) / taken(self.found["rates"]["half"])
 
@@ -240,11 +242,11 @@ class Row:
 
     def _experts(self) -> list[tuple[float, ...]]:
         """That of one expert."""
-        row, told = self.row, EXPERTS.search(self.row.note)
-        if told is None:
+        row, match = self.row, EXPERTS.search(self.row.note)
+        if match is None:
             return self._products()
         rows = (row.micro_batch or 1) * (row.seq or 1) / (row.cp or 1)
-        rows *= int(told[2]) * (row.ep or 1) / int(told[1])
+        rows *= int(match[2]) * (row.ep or 1) / int(match[1])
         return [(1, row.hidden or 1, row.ffn or 1, max(1.0, rows))]
 
 
@@ -297,8 +299,8 @@ class Fit:
     def _moved(self, row: Row, moved: str) -> float:
         """The logarithm of predicted over measured with one rate a little higher."""
 
-        def rate(own: Row, name: str) -> float:
-            return self.rate(own, name) * (math.exp(MOVE) if name == moved else 1.0)
+        def rate(any_row: Row, name: str) -> float:
+            return self.rate(any_row, name) * (math.exp(MOVE) if name == moved else 1.0)
 
         return math.log(row.seconds(rate) / row.measured)
 
@@ -323,14 +325,14 @@ Sections = dict[str, dict[str, dict[str, float]]]
 
 def sections_of(fit: Fit, rows: Sequence[Row]) -> Sections:
     """The rates as the catalogue has them."""
-    found: Sections = defaultdict(dict)
+    sections: Sections = defaultdict(dict)
     for row in rows:
         if row.machine == "dgx-h200":
             continue
-        own = found[row.machine].setdefault(row.kind, {"half_head": 20.0})
+        section = sections[row.machine].setdefault(row.kind, {"half_head": 20.0})
         rates = {name: fit.rate(row, name) for name in EXPECTED}
-        own |= {name: rates[name] for name in ("best", "streaming", "half")}
-        own["attention"] = rates["attended"] / rates["best"]
+        section |= {name: rates[name] for name in ("best", "streaming", "half")}
+        section["attention"] = rates["attended"] / rates["best"]
         for name, holds in (
             ("narrow", row.narrow == "fp8"),
             ("grouped", bool(row.found["elasticity"]["group"])),
@@ -339,30 +341,30 @@ def sections_of(fit: Fit, rows: Sequence[Row]) -> Sections:
             ("scores", not row.flash),
         ):
             if holds:
-                own[name] = rates[name]
+                section[name] = rates[name]
         if row.family in UNALIGNED:
-            own["ragged"] = UNALIGNED[row.family] / rates["attended"]
-    for kinds in found.values():
+            section["ragged"] = UNALIGNED[row.family] / rates["attended"]
+    for kinds in sections.values():
         if len(kinds) == 2:
             eager, fused = kinds["eager"], kinds["fused"]
             eager["grouped"] = fused.get("grouped", EXPECTED["grouped"])
             if "narrow" in fused and "narrow" not in eager:
                 eager["narrow"] = fused["narrow"] * eager["best"] / fused["best"]
     for name, other in LIKE.items():
-        found[name] = found[other] | found[name]
+        sections[name] = sections[other] | sections[name]
     return {
         name: {SECTIONS[kind]: kinds[kind] for kind in SECTIONS}
         if len(kinds) == 2
         else {"rates": next(iter(kinds.values()))}
-        for name, kinds in found.items()
+        for name, kinds in sections.items()
     }
 
 
-def written(text: str, own: Mapping[str, Mapping[str, float]]) -> str:
+def written(text: str, sections: Mapping[str, Mapping[str, float]]) -> str:
     """A machine's description with these rates."""
     text = re.sub(r"(# [^\n]*\n)?\[device\.(rates|fusing)\]\n(?:[^\n\[]+\n)*\n", "", text)
     lines = ["# Fitted to published steps (benchmarks/published_fit.py, decision 0025)."]
-    for section, rates in own.items():
+    for section, rates in sections.items():
         lines += [f"[device.{section}]"]
         for name, value in rates.items():
             shown = f'"{value * 1e6:.3g} us"' if name == "launch" else f"{value:.4g}"
@@ -377,13 +379,13 @@ def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], others: Any)
     validate published --held-out --bands` simulates).
     """
     folder = Path("src/meshwright")
-    for name, own in sections_of(whole, rows).items():
+    for name, sections in sections_of(whole, rows).items():
         path = folder / f"cluster/catalogue/{name}.toml"
-        path.write_text(written(path.read_text(), own))
+        path.write_text(written(path.read_text(), sections))
     folds = {
         str(fold): {
-            name: {"rates": own["rates"], "fusing": own.get("fusing")}
-            for name, own in sections_of(fit, others[fold]).items()
+            name: {"rates": fold_sections["rates"], "fusing": fold_sections.get("fusing")}
+            for name, fold_sections in sections_of(fit, others[fold]).items()
             if name in {row.machine for row in rows}
         }
         for fold, fit in fits.items()
@@ -417,21 +419,21 @@ def main() -> None:
     lines = [
         json.loads(line) for file in args.files for line in Path(file).read_text().splitlines()
     ]
-    found = {line["row"]: line for line in lines}
+    by_row = {line["row"]: line for line in lines}
     rows = [
         Row(published[n], line)
-        for n, line in sorted(found.items())
+        for n, line in sorted(by_row.items())
         if "predicted_s" in line and published[n].measured_s is not None
     ]
     folds = folds_of(published)
     whole = Fit(rows)
     others = {f: [row for row in rows if folds[key_of(row.row)] != f] for f in range(FOLDS)}
-    fits = {f: Fit(own) for f, own in others.items()}
+    fits = {f: Fit(rest) for f, rest in others.items()}
     tell("as simulated", rows, lambda row: row.found["predicted_s"])
     tell("fitted", rows, lambda row: row.seconds(whole.rate))
     tell("held out", rows, lambda row: row.seconds(fits[folds[key_of(row.row)]].rate))
-    for machine, own in sections_of(whole, rows).items():
-        for kind, rates in own.items():
+    for machine, sections in sections_of(whole, rows).items():
+        for kind, rates in sections.items():
             print(machine, kind, {name: float(f"{v:.4g}") for name, v in rates.items()})
     if args.write:
         write(whole, fits, rows, others)
@@ -446,9 +448,9 @@ def tell(title: str, rows: Sequence[Row], seconds: Callable[[Row], float]) -> No
         groups[row.row.origin].append(ratio)
     print(title)
     for name, ratios in groups.items():
-        own = errors_of(ratios)
-        shares = (f"{share:+7.1%}" for share in (own.median, own.ninetieth, own.signed))
-        print(f"  {name[:44]:44} {own.rows:4}", *shares)
+        errors = errors_of(ratios)
+        shares = (f"{share:+7.1%}" for share in (errors.median, errors.ninetieth, errors.signed))
+        print(f"  {name[:44]:44} {errors.rows:4}", *shares)
 
 
 if __name__ == "__main__":

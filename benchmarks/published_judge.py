@@ -43,9 +43,9 @@ def predictor(held_out: bool) -> Predictor:
 def judge(number: int, held_out: bool) -> dict[str, Any]:
     """A row beside its prediction, as a line has it."""
     row = load_published()[number]
-    found = predictor(held_out).judge(row)
-    told = {name: getattr(found, name) for name in TOLD}
-    return {"number": number, "source": row.source, "model": row.model, "gpu": row.gpu, **told}
+    judged = predictor(held_out).judge(row)
+    columns = {name: getattr(judged, name) for name in TOLD}
+    return {"number": number, "source": row.source, "model": row.model, "gpu": row.gpu, **columns}
 
 
 TOLD = ("predicted_s", "predicted_bytes", "fits", "config", "skipped")
@@ -88,10 +88,10 @@ def judged_of(path: Path) -> list[JudgedRow]:
     ]
 
 
-def tell(name: str, own: PublishedErrors) -> None:
+def tell(name: str, errors: PublishedErrors) -> None:
     """A line of errors."""
-    shares = (f"{share:+7.1%}" for share in (own.median, own.ninetieth, own.signed))
-    print(f"  {name[:44]:44} {own.rows:4}", *shares)
+    shares = (f"{share:+7.1%}" for share in (errors.median, errors.ninetieth, errors.signed))
+    print(f"  {name[:44]:44} {errors.rows:4}", *shares)
 
 
 def main() -> None:
@@ -111,8 +111,8 @@ def main() -> None:
         tell("all", summary.overall)
     for group in (summary.by_source, summary.by_gpu, summary.by_kind):
         print()
-        for name, own in group.items():
-            tell(name, own)
+        for name, errors in group.items():
+            tell(name, errors)
     print(describe_published(summary))
     for reason, count in summary.skipped.items():
         print(f"{count:4} {reason}")

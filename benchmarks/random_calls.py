@@ -46,13 +46,13 @@ def random_calls(
     """As many calls of each kind as of any other, none larger than allowed."""
     random = Random(seed)
     sizes = Sizes(random, dtype)
-    found: list[Call] = []
-    while len(found) < count:
-        draw = DRAWS[len(found) % len(DRAWS)]
+    calls: list[Call] = []
+    while len(calls) < count:
+        draw = DRAWS[len(calls) % len(DRAWS)]
         call = draw(sizes)
         if call.bytes <= most_bytes and forward(call).flops <= most_flops:
-            found.append(call)
-    return tuple(found)
+            calls.append(call)
+    return tuple(calls)
 
 
 def _call(kind: str, *inputs: Spec | None, **attributes: Value) -> Call:

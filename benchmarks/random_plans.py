@@ -74,10 +74,10 @@ Numbered = tuple[int, Drawn]
 
 def main(words: list[str]) -> int:
     """Draw, run, print."""
-    given = [word for word in words if not word.startswith("--")]
-    count = given[0] if given else "300"
-    seed = given[1] if len(given) > 1 else "0"
-    dtype = given[2] if len(given) > 2 else "float64"
+    arguments = [word for word in words if not word.startswith("--")]
+    count = arguments[0] if arguments else "300"
+    seed = arguments[1] if len(arguments) > 1 else "0"
+    dtype = arguments[2] if len(arguments) > 2 else "float64"
     series = "found" if count == "found" else f"drawn {seed} {dtype}"
     backend = BACKEND.get(next((word for word in words if word in BACKEND), ""), "operators")
     series += "" if backend == "operators" else f" {backend}"
@@ -91,7 +91,7 @@ def main(words: list[str]) -> int:
         else:
             every = drawn_plans(int(seed), TRACED, dtype)
             drawn = enumerate(islice(every, int(count)))
-            plans = (own for own in drawn if own[0] not in done)
+            plans = (numbered for numbered in drawn if numbered[0] not in done)
         with sharing_service() if home else nullcontext():
             known += _run(series, plans, backend, home)
     _print_totals(known)
@@ -122,11 +122,11 @@ def _run(series: str, plans: Iterator[Numbered], backend: str, home: Home | None
         wrong = sum(not row.right for row in rows)
         print(f"{len(rows)} plans, {wrong} wrong, {time.monotonic() - began:.0f} s", flush=True)
 
-    for number, own in plans:
-        group = waiting.setdefault(own.plan.cluster.devices, [])
-        group.append((number, own))
+    for number, case in plans:
+        group = waiting.setdefault(case.plan.cluster.devices, [])
+        group.append((number, case))
         if len(group) == TOGETHER:
-            settle(waiting.pop(own.plan.cluster.devices))
+            settle(waiting.pop(case.plan.cluster.devices))
     for group in waiting.values():
         settle(group)
     return rows
@@ -137,32 +137,34 @@ def _judged(
 ) -> list[Row]:
     """A row for each plan; if ranks fail, each is run by itself."""
     try:
-        found = verdicts([own for _, own in group], home=home, backend=backend)
+        judgements = verdicts([case for _, case in group], home=home, backend=backend)
     except RankError as error:
         if len(group) == 1:
             return [_row(series, group[0], str(error))]
-        return [row for own in group for row in _judged(series, [own], backend, home)]
-    return [_row(series, own, verdict) for own, verdict in zip(group, found, strict=True)]
+        return [row for numbered in group for row in _judged(series, [numbered], backend, home)]
+    return [
+        _row(series, numbered, verdict) for numbered, verdict in zip(group, judgements, strict=True)
+    ]
 
 
-def _row(series: str, numbered: Numbered, found: Verdict | str) -> Row:
-    number, own = numbered
-    occurring = tuple(sorted(features(Script(own.plan), own.rewrites)))
-    if isinstance(found, str):
-        text = f"{own.key} failed, {own.plan.options}: {found}"
+def _row(series: str, numbered: Numbered, verdict: Verdict | str) -> Row:
+    number, case = numbered
+    occurring = tuple(sorted(features(Script(case.plan), case.rewrites)))
+    if isinstance(verdict, str):
+        text = f"{case.key} failed, {case.plan.options}: {verdict}"
         row = Row(series=series, number=number, text=text, features=occurring, right=False)
     else:
         row = Row(
             series=series,
             number=number,
-            text=str(found),
+            text=str(verdict),
             features=occurring,
-            right=found.right,
-            loss=found.loss,
-            gradient=found.gradient,
-            parameter=found.parameter,
-            drift=found.drift,
-            sent=sum(steps[0] for steps in found.sent),
+            right=verdict.right,
+            loss=verdict.loss,
+            gradient=verdict.gradient,
+            parameter=verdict.parameter,
+            drift=verdict.drift,
+            sent=sum(steps[0] for steps in verdict.sent),
         )
     if not row.right:
         print("WRONG", number, row.text, flush=True)

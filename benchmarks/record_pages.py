@@ -61,12 +61,16 @@ cores: SimpleQueue[int] = SimpleQueue()
 
 def printed(command: str, folder: str) -> str:
     """What a command prints."""
-    own = os.environ | {"COLUMNS": WIDTH, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    environment = os.environ | {
+        "COLUMNS": WIDTH,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
     core = cores.get()
     line = command.replace("meshwright", f"taskset -c {core} {sys.executable} -m meshwright", 1)
     try:
         done = subprocess.run(
-            ["bash", "-c", line], cwd=folder, env=own, capture_output=True, text=True,
+            ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True,
             timeout=LIMIT, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -113,20 +117,20 @@ def index(commit: str) -> None:
     rows = []
     for name in GALLERY:
         text = (FOLDER / f"{name}.md").read_text()
-        found = {
+        matches = {
             key: re.search(rf"^{key}: (.*)$", text, re.MULTILINE)
             for key in ("plan", "throughput", "lower bound", "peak memory")
         }
         first = re.search(r"^(\S+ on .*?): (batch.*?);", text, re.MULTILINE)
-        if first is None or any(own is None for own in found.values()):
+        if first is None or any(match is None for match in matches.values()):
             rows.append(f"| [{name}]({name}.md) | not recorded yet | | | | |")
             continue
-        told = {key: own.group(1) for key, own in found.items() if own is not None}
-        gap = told["lower bound"].rpartition("gap at most ")[2].rstrip(".")
-        rate, _, use = told["throughput"].partition(";")
+        figures = {key: match.group(1) for key, match in matches.items() if match is not None}
+        gap = figures["lower bound"].rpartition("gap at most ")[2].rstrip(".")
+        rate, _, use = figures["throughput"].partition(";")
         mfu = re.search(r"MFU ([\d.]+%)", use)
-        held = told["peak memory"].partition(" (")[0]
-        plan = told["plan"].rstrip(".")
+        held = figures["peak memory"].partition(" (")[0]
+        plan = figures["plan"].rstrip(".")
         rows.append(
             f"| [{first.group(1)}]({name}.md), {first.group(2)} | {plan} | {rate} | "
             f"{mfu.group(1) if mfu else ''} | {held} | {gap if '%' in gap else 'none'} |"
@@ -149,10 +153,10 @@ def main() -> None:
     parser.add_argument("-j", type=int, default=1)
     parser.add_argument("-t", type=float, default=1e9)
     parser.add_argument("--commit", default="")
-    given = parser.parse_args()
-    end = time.monotonic() + given.t
+    arguments = parser.parse_args()
+    end = time.monotonic() + arguments.t
     pages: list[Path] = []
-    for name in given.pages:
+    for name in arguments.pages:
         pages += skeletons() if name == "gallery" else [ROOT / name]
     blocks = [
         (page, text)
@@ -160,12 +164,12 @@ def main() -> None:
         for text in BLOCK.findall(page.read_text())
         if all(line.startswith("$ ") or not line for line in text.splitlines())
     ]
-    for core in sorted(os.sched_getaffinity(0))[: given.j]:
+    for core in sorted(os.sched_getaffinity(0))[: arguments.j]:
         cores.put(core)
-    with ThreadPoolExecutor(given.j) as pool:
-        list(pool.map(lambda own: record(own[0], own[1], end), blocks))
-    if "gallery" in given.pages:
-        index(given.commit or "unknown")
+    with ThreadPoolExecutor(arguments.j) as pool:
+        list(pool.map(lambda block: record(block[0], block[1], end), blocks))
+    if "gallery" in arguments.pages:
+        index(arguments.commit or "unknown")
 
 
 if __name__ == "__main__":

@@ -45,12 +45,12 @@ def main() -> None:
             answer, simulation = planned(model), simulated(model)
             begin = time.perf_counter()
             text = page(answer, DECISIONS, simulation)
-            made = time.perf_counter() - begin
+            page_seconds = time.perf_counter() - begin
             file = Path(folder) / f"{model}.html"
             file.write_text(text)
             tab = browser.new_page()
             ready = statistics.median(loaded(tab, file) for _ in range(TIMES))
-            cells = (f"{made:.2f} s", f"{len(text) / 1e6:.2f} MB", f"{ready:.0f} ms")
+            cells = (f"{page_seconds:.2f} s", f"{len(text) / 1e6:.2f} MB", f"{ready:.0f} ms")
             zoom = f"{tab.evaluate(ZOOM):.1f} ms"
             print(f"{model:<16}" + "".join(f"{cell:>14}" for cell in (*cells, zoom)))
         browser.close()

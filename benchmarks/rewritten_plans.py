@@ -54,14 +54,14 @@ def main() -> None:
         graph = load_model(source, batch).graph
         graph = graph if dtype is None else in_dtype(graph, dtype)
         shown = []
-        for kind, own in (("plain", graph), ("merged", merged(graph))):
-            layouts = [Layout(()) for _ in units(own)]
-            plan = Plan.of(kind, own, cluster, layouts, Options(optimizer="adam"))
+        for kind, variant in (("plain", graph), ("merged", merged(graph))):
+            layouts = [Layout(()) for _ in units(variant)]
+            plan = Plan.of(kind, variant, cluster, layouts, Options(optimizer="adam"))
             name = source.split(":")[1].split("?")[0]
             named = msgspec.structs.replace(plan, model=source)
             save_plan(named, folder / f"{name}-{batch}-{kind}.json")
             step = simulate(plan).prediction.step
-            shown.append(f"{len(own.operators)} | {step * 1e3:.2f}")
+            shown.append(f"{len(variant.operators)} | {step * 1e3:.2f}")
         print(f"{source}, {batch} | {' | '.join(shown)}", flush=True)
 
 

@@ -44,8 +44,8 @@ def _holds(
     rule: Rule, types: Types, random: np.random.Generator, known: Mapping[str, Definition]
 ) -> bool:
     values = {
-        name: cut(own, random.integers(-9, 10, [axis.size for axis in own]).astype(np.float64))
-        for name, own in types.items()
+        name: cut(axes, random.integers(-9, 10, [axis.size for axis in axes]).astype(np.float64))
+        for name, axes in types.items()
     }
     names = bound(rule, types)
     pairs = zip(

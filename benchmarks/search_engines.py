@@ -81,9 +81,9 @@ def compared(name: str, graph: OperatorGraph, nodes: int, proposals: int) -> str
     """One line of the table: the same walk with either engine."""
     problem = StepModel(graph, Cluster.named("flexflow-k80", node=nodes))
     walked(problem, "delta", proposals)
-    whole, found = walked(problem, "full", proposals)
+    whole, path = walked(problem, "full", proposals)
     part, same = walked(problem, "delta", proposals)
-    assert found == same
+    assert path == same
     live, ratio = int(problem.tasks.live.sum()), whole / part
     return f"{name:14} {4 * nodes:5} {live:6} {whole:9.1f} {part:9.1f} {ratio:6.1f}"
 

@@ -52,16 +52,16 @@ def sequential(
     pieces = segments(graph, rules)
     best = {
         number: min(
-            variants(own.graph, rules, one_device(own, seconds_of)).variants,
+            variants(piece.graph, rules, one_device(piece, seconds_of)).variants,
             key=lambda variant: float(variant.costs[0, 0]),
         )
-        for number, own in enumerate(pieces)
-        if own.alike == number
+        for number, piece in enumerate(pieces)
+        if piece.alike == number
     }
     return Sequential(
-        graph=recomposed(graph, pieces, [best[own.alike].graph for own in pieces]),
-        chains=tuple(own.chain for own in best.values()),
-        seconds=sum(float(best[own.alike].costs[0, 0]) for own in pieces),
+        graph=recomposed(graph, pieces, [best[piece.alike].graph for piece in pieces]),
+        chains=tuple(variant.chain for variant in best.values()),
+        seconds=sum(float(best[piece.alike].costs[0, 0]) for piece in pieces),
     )
 
 

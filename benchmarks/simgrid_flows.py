@@ -61,13 +61,16 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
         )
         return Level(name=name, cardinality=chance.choice((2, 3, 4)), links=(link,))
 
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
+    steps: list[dict[str, Any]] = []
+    while len(steps) < count:
         names = NAMES[-chance.choice((2, 3, 4)) :]
         outermost = names[0]
         levels = tuple(map(level, names))
         cluster = Cluster(name="random", levels=levels, device=DEVICE, machine=names[-2])
-        pattern = tuple((Digit(own, chance.choice(list(PatternUse))),) for own in cluster.hierarchy)
+        pattern = tuple(
+            (Digit(cardinality, chance.choice(list(PatternUse))),)
+            for cardinality in cluster.hierarchy
+        )
         size = math.prod(map(members, pattern))
         if size == 1:
             continue
@@ -84,18 +87,18 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
                 for moved in rounds_of_transfers(phase.shape, group, cluster):
                     flows += [(a, b, weight * share * BYTES) for a, b, weight in moved]
         line = Pricer(cluster, backend, algorithm).lines(operation, pattern)[0]
-        found.append(
+        steps.append(
             {
                 "name": "AllReduce, tree" if isinstance(kind, str) else operation.value,
                 "machine": "x".join(map(str, cluster.hierarchy)),
                 "ours": line.per_byte * BYTES,
-                "rates": [own.links[0].out for own in levels],
-                "kinds": [own.links[0].name.partition("-")[2] for own in levels],
+                "rates": [tier.links[0].out for tier in levels],
+                "kinds": [tier.links[0].name.partition("-")[2] for tier in levels],
                 "places": [coordinates(cluster, device) for device in range(cluster.devices)],
                 "flows": flows,
             }
         )
-    return found
+    return steps
 
 
 class Machine:
@@ -114,12 +117,12 @@ class Machine:
         if (source, target) in self._routed:
             return
         self._routed.add((source, target))
-        here, there = self._places[source], self._places[target]
-        meet = next(i for i, (x, y) in enumerate(zip(here, there, strict=True)) if x != y)
-        depths = [d for d in range(len(here) - 1, meet - 1, -1) if self._kinds[d] != "bus"]
-        path = [self._link("up", here, depth) for depth in depths]
-        path += [self._link("bus", here, meet)] * (self._kinds[meet] == "bus")
-        path += [self._link("down", there, depth) for depth in reversed(depths)]
+        from_place, to_place = self._places[source], self._places[target]
+        meet = next(i for i, (x, y) in enumerate(zip(from_place, to_place, strict=True)) if x != y)
+        depths = [d for d in range(len(from_place) - 1, meet - 1, -1) if self._kinds[d] != "bus"]
+        path = [self._link("up", from_place, depth) for depth in depths]
+        path += [self._link("bus", from_place, meet)] * (self._kinds[meet] == "bus")
+        path += [self._link("down", to_place, depth) for depth in reversed(depths)]
         ends = self.hosts[source].netpoint, self.hosts[target].netpoint
         self._zone.add_route(*ends, None, None, list(map(self._simgrid.LinkInRoute, path)), False)
 
@@ -141,7 +144,7 @@ def solved(steps: list[dict[str, Any]]) -> list[float]:
     import simgrid  # type: ignore[import-not-found]
 
     options = ("network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:0")
-    words = ["bench", "--log=root.thres:error", *(f"--cfg={own}" for own in options)]
+    words = ["bench", "--log=root.thres:error", *(f"--cfg={option}" for option in options)]
     engine, zone = simgrid.Engine(words), simgrid.NetZone.create_full_zone("all")
     ends = [0.0] * len(steps)
 
@@ -171,17 +174,19 @@ def main(count: int, seed: int) -> None:
     steps = drawn(count, seed)
     command = ["/usr/bin/python3", __file__, "--solve"]
     text = json.dumps(steps)
-    told = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    seconds = json.loads(told.stdout.splitlines()[-1])
+    completed = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    seconds = json.loads(completed.stdout.splitlines()[-1])
     ratios: dict[str, list[float]] = {}
     for step, theirs in zip(steps, seconds, strict=True):
         ratios.setdefault(step["name"], []).append(step["ours"] / theirs)
     print(f"{'ours / SimGrid':<18} steps  within 0.1 %  least  median  most")
-    for name, own in sorted(ratios.items()):
-        exact = sum(abs(ratio - 1) < 1e-3 for ratio in own)
-        middle = statistics.median(own)
-        least, most = min(own), max(own)
-        print(f"{name:<18} {len(own):>5}  {exact:>12}  {least:>5.3f}  {middle:>6.3f}  {most:>4.3f}")
+    for name, step_ratios in sorted(ratios.items()):
+        exact = sum(abs(ratio - 1) < 1e-3 for ratio in step_ratios)
+        middle = statistics.median(step_ratios)
+        least, most = min(step_ratios), max(step_ratios)
+        print(
+            f"{name:<18} {len(step_ratios):>5}  {exact:>12}  {least:>5.3f}  {middle:>6.3f}  {most:>4.3f}"
+        )
 
 
 if __name__ == "__main__":

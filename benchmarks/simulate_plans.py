@@ -31,12 +31,12 @@ LARGEST = (("zoo:llama3-70b", 256, "dgx-h100", 128, (8, 16, 32)),)
 
 def seconds(call: Callable[[], object], times: int = 5) -> float:
     """The least processor time of a call."""
-    found = []
+    durations = []
     for _ in range(times):
         begin = time.process_time()
         call()
-        found.append(time.process_time() - begin)
-    return min(found)
+        durations.append(time.process_time() - begin)
+    return min(durations)
 
 
 def measured(name: str, batch: int, cluster: str, nodes: int, sizes: tuple[int, int, int]) -> str:
@@ -51,16 +51,22 @@ def measured(name: str, batch: int, cluster: str, nodes: int, sizes: tuple[int, 
         micro_batches=micro_batches,
     )
     plan = configured(load_model(name, batch).graph, machine, config)
-    found = simulate(plan, prices)
-    own, timeline = found.problem, found.timeline
-    given = own.units, own.bundles, own.places, len(own.prices.kinds), own.options.micro_batches
+    simulation = simulate(plan, prices)
+    problem, timeline = simulation.problem, simulation.timeline
+    arguments = (
+        problem.units,
+        problem.bundles,
+        problem.places,
+        len(problem.prices.kinds),
+        problem.options.micro_batches,
+    )
     whole = seconds(lambda: simulate(plan, prices))
-    memory = seconds(lambda: list(curves(own, own.roles, timeline)))
-    slow_memory = seconds(lambda: list(slow_curves(own, own.roles, timeline)), 1)
-    tasks = seconds(lambda: build_template.skeleton(own.joined, *given[2:]))
-    slow_tasks = seconds(lambda: slow_build.skeleton(*given), 1)
+    memory = seconds(lambda: list(curves(problem, problem.roles, timeline)))
+    slow_memory = seconds(lambda: list(slow_curves(problem, problem.roles, timeline)), 1)
+    tasks = seconds(lambda: build_template.skeleton(problem.joined, *arguments[2:]))
+    slow_tasks = seconds(lambda: slow_build.skeleton(*arguments), 1)
     return (
-        f"{name} on {machine.devices} devices, {len(own.tasks.live)} tasks: "
+        f"{name} on {machine.devices} devices, {len(problem.tasks.live)} tasks: "
         f"simulation {whole:.3f} s; memory {memory:.3f} s, its twin {slow_memory:.3f} s; "
         f"tasks {tasks:.3f} s, their twin {slow_tasks:.3f} s"
     )

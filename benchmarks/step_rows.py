@@ -71,7 +71,7 @@ def judged(rows: Sequence[Row]) -> Judgement:
         kept=sum(kept),
         error=statistics.median(abs(row.ratio - 1) for row in rows),
         promised=len(promised),
-        faster=sum(found.measured < other.measured for found, other in promised),
+        faster=sum(row.measured < other.measured for row, other in promised),
     )
 
 
@@ -82,9 +82,9 @@ def told(rows: Sequence[Row]) -> None:
             f"{row.cluster} | {row.model} | {row.plan} | {1e3 * row.predicted:.0f} | "
             f"{1e3 * row.measured:.0f} | {row.ratio:.2f} | {row.load:.1f}"
         )
-    own = judged(rows)
+    judgement = judged(rows)
     print(
-        f"order kept in {own.kept} of {own.pairs} pairs that differ by more than {APART:.0%}; "
-        f"median error {own.error:.0%}; found plans faster than data parallelism in "
-        f"{own.faster} of {own.promised} cases where it was predicted"
+        f"order kept in {judgement.kept} of {judgement.pairs} pairs that differ by more than {APART:.0%}; "
+        f"median error {judgement.error:.0%}; found plans faster than data parallelism in "
+        f"{judgement.faster} of {judgement.promised} cases where it was predicted"
     )

@@ -70,11 +70,11 @@ def training_step(devices: int, random: Random, longest: int = 100_000) -> Step:
         b, s, u = (task(unit, part) for part in (BACKWARD, SYNC, UPDATE))
         edges += [(b, s), (s, u), (b, u), (task(unit, FORWARD), b)]
     for pair, (a, b) in enumerate(pairs):
-        there, back = 4 * UNITS + 2 * pair, 4 * UNITS + 2 * pair + 1
+        forward, backward = 4 * UNITS + 2 * pair, 4 * UNITS + 2 * pair + 1
         fa, fb, ba, bb = task(a, FORWARD), task(b, FORWARD), task(a, BACKWARD), task(b, BACKWARD)
-        edges += [(fa, there), (there, fb), (fa, fb), (bb, back), (back, ba), (bb, ba)]
+        edges += [(fa, forward), (forward, fb), (fa, fb), (bb, backward), (backward, ba), (bb, ba)]
     sets = [list(range(at, at + size)) for size in sizes(devices) for at in range(0, devices, size)]
-    links = [[devices + r for r in own] for own in sets]
+    links = [[devices + r for r in members] for members in sets]
     number = {edge: i for i, edge in enumerate(sorted(edges, key=lambda edge: edge[0]))}
     graph = task_graph(
         edges,
@@ -95,11 +95,11 @@ def training_step(devices: int, random: Random, longest: int = 100_000) -> Step:
     step = Step(
         graph,
         np.zeros(UNITS, np.int32),
-        np.array([len(own) for own in sets], np.int64),
+        np.array([len(members) for members in sets], np.int64),
         np.array([random.randint(1, 40) * longest // 40 for _ in range(UNITS)], np.int64),
         np.array(pairs, np.int32),
         np.cumsum([0, *map(len, of_unit)]).astype(np.int32),
-        np.array([i for own in of_unit for i in own], np.int32),
+        np.array([i for pair_numbers in of_unit for i in pair_numbers], np.int32),
         np.array([[number[e] for e in edges[4 * u : 4 * u + 3]] for u in range(UNITS)], np.int32),
         np.array(
             [
@@ -143,13 +143,13 @@ def lay(step: Step, unit: int, layout: int, touched: Indices, flipped: Indices) 
     for at in range(step.pairs_start[unit], step.pairs_start[unit + 1]):
         pair = step.pairs_of[at]
         a, b = step.layout[step.pair[pair, 0]], step.layout[step.pair[pair, 1]]
-        for back in range(2):
-            t = 4 * UNITS + 2 * pair + back
+        for backward in range(2):
+            t = 4 * UNITS + 2 * pair + backward
             graph.joint[t] = True
             graph.places[t, 0], graph.places[t, 1] = a + len(step.size), b + len(step.size)
             graph.duration[t] = 8_000 + 200_000 // min(step.size[a], step.size[b])
             graph.hold[t, LINK] = graph.duration[t] - 8_000
-            flips = switch(graph, t, a != b, step.pair_edges[pair], 3 * back, flipped, flips)
+            flips = switch(graph, t, a != b, step.pair_edges[pair], 3 * backward, flipped, flips)
             touched[count] = t
             count += 1
     return count, flips

@@ -80,18 +80,18 @@ def furthest(one: dict[int, float], other: dict[int, float]) -> float:
 def main(steps: int) -> int:
     sizes = bodies.Sizes(steps=steps)
     alone = bodies.alone(sizes)
-    found = trained(sizes)
-    losses_off = furthest(found.losses, alone.losses)
+    resumed = trained(sizes)
+    losses_off = furthest(resumed.losses, alone.losses)
     row = {
         "when": datetime.now(UTC).date().isoformat(),
         "steps": steps,
-        "parameters": sum(own.numel() for own in bodies.gpt_of(sizes).parameters()),
+        "parameters": sum(parameter.numel() for parameter in bodies.gpt_of(sizes).parameters()),
         "first loss": alone.losses[0],
         "last loss": alone.losses[steps - 1],
         "last held out": list(alone.held_out.values())[-1] if alone.held_out else None,
         "losses off": losses_off,
-        "norms off": furthest(found.norms, alone.norms),
-        "held out off": furthest(found.held_out, alone.held_out) if alone.held_out else None,
+        "norms off": furthest(resumed.norms, alone.norms),
+        "held out off": furthest(resumed.held_out, alone.held_out) if alone.held_out else None,
     }
     print(json.dumps(row))
     with ROWS.open("a") as rows:

@@ -96,8 +96,8 @@ class Place(NamedTuple):
 
 def measured_place(name: str, cluster: Cluster, run: Callable[..., list[object]]) -> Place:
     """A place whose links are measured."""
-    found = cast("LinkMeasurements", run(measure_links, cluster)[0])
-    return Place(name, fitted(cluster, found, f"by {cluster.devices} ranks"), run)
+    measurements = cast("LinkMeasurements", run(measure_links, cluster)[0])
+    return Place(name, fitted(cluster, measurements, f"by {cluster.devices} ranks"), run)
 
 
 def calibrated(graphs: Iterable[OperatorGraph], file: Path, command: str) -> PriceTable:
@@ -145,7 +145,7 @@ def host_seconds(place: Place, table: PriceTable) -> Seconds:
     plan = Plan.of("copies", graph, place.cluster, every, TRAINING)
     alone = predicted(plan, OperatorPricer(place.cluster.device, table))
     taken = statistics.median(measured(place, plan, TINY, steps=20))
-    passes = 2 * sum(not family_of(own).view for own in graph.operators)
+    passes = 2 * sum(not family_of(operator).view for operator in graph.operators)
     return Seconds(max(0.0, taken - alone) / passes)
 
 
@@ -185,12 +185,12 @@ def plans(
     """By name, each with the programs by which it is predicted."""
     for name, strategy in (("data parallel", data_parallel), ("expert", expert)):
         try:
-            own = strategy(graph, cluster)
+            plan = strategy(graph, cluster)
         except InputError:
             continue
-        options = msgspec.structs.replace(own.options, optimizer=TRAINING.optimizer)
-        own = msgspec.structs.replace(own, options=options)
-        yield name, with_programs(own, simulate(own, prices_on(cluster), operators).problem)
+        options = msgspec.structs.replace(plan.options, optimizer=TRAINING.optimizer)
+        plan = msgspec.structs.replace(plan, options=options)
+        yield name, with_programs(plan, simulate(plan, prices_on(cluster), operators).problem)
     question = PlanRequest(
         graph=graph, cluster=cluster, memory=cluster.device.memory, training=TRAINING
     )
@@ -198,8 +198,8 @@ def plans(
 
 
 def measured(place: Place, plan: Plan, model: str, steps: int = STEPS) -> tuple[Seconds, ...]:
-    found = place.run(train, TrainingTask(plan, model, steps=steps))[0]
-    return cast("Measurement", found).steps
+    measurement = place.run(train, TrainingTask(plan, model, steps=steps))[0]
+    return cast("Measurement", measurement).steps
 
 
 class Case(NamedTuple):
@@ -237,11 +237,11 @@ def rows_of(every: Sequence[Case]) -> list[Row]:
             model=case.model,
             plan=case.name,
             predicted=case.predicted,
-            measured=statistics.median(own),
-            steps=tuple(own),
+            measured=statistics.median(seconds),
+            steps=tuple(seconds),
             load=load,
         )
-        for case, own, load in zip(every, taken, loads, strict=True)
+        for case, seconds, load in zip(every, taken, loads, strict=True)
     ]
 
 

@@ -32,8 +32,8 @@ def main(names: list[str]) -> None:
     for model in ENTRIES:
         if not names or model.name in names:
             kept[model.name] = measured(model.name, model.batch)
-    lines = [f"{msgspec.json.encode(name).decode()}:{msgspec.json.encode(own).decode()}"
-             for name, own in kept.items()]  # fmt: skip
+    lines = [f"{msgspec.json.encode(name).decode()}:{msgspec.json.encode(figures).decode()}"
+             for name, figures in kept.items()]  # fmt: skip
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

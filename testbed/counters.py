@@ -25,10 +25,10 @@ class Carried(NamedTuple):
 
 def read_counters(fabric: str, tree: Sequence[Edge]) -> tuple[Carried, ...]:
     """Bytes since the edges were laid, read at their upper ends."""
-    ends, found = netlink.counted(fabric), []
+    ends, carried = netlink.counted(fabric), []
     for edge, (received, sent) in ((it, ends[it.upper]) for it in tree):
-        found.append(Carried(edge.level, edge.instance, Bytes(received), Bytes(sent)))
-    return tuple(found)
+        carried.append(Carried(edge.level, edge.instance, Bytes(received), Bytes(sent)))
+    return tuple(carried)
 
 
 def difference(later: Sequence[Carried], earlier: Sequence[Carried]) -> tuple[Carried, ...]:

@@ -106,15 +106,15 @@ def remove_namespace(name: str) -> None:
 
 def processes(name: str) -> list[int]:
     """The numbers of the processes that run in a namespace."""
-    found: list[int] = []
+    numbers: list[int] = []
     with suppress(FileNotFoundError):
-        own = (NAMESPACES / name).stat()
+        namespace = (NAMESPACES / name).stat()
         for process in Path("/proc").glob("[0-9]*"):
             # A process may end at any time.
             with suppress(OSError):
-                if os.path.samestat((process / "ns" / "net").stat(), own):
-                    found.append(int(process.name))
-    return found
+                if os.path.samestat((process / "ns" / "net").stat(), namespace):
+                    numbers.append(int(process.name))
+    return numbers
 
 
 def enter(name: str) -> None:
@@ -157,9 +157,9 @@ def join(name: str, address: str) -> None:
     """Give a leaf its address and set its interfaces up."""
 
     def add(route: Any) -> None:
-        own = _index(route, INTERFACE)
-        route.addr("add", index=own, address=address, prefixlen=24)
-        for index in (_index(route, "lo"), own):
+        interface = _index(route, INTERFACE)
+        route.addr("add", index=interface, address=address, prefixlen=24)
+        for index in (_index(route, "lo"), interface):
             route.link("set", index=index, state="up")
 
     _routed("addresses", name, add)
@@ -200,10 +200,10 @@ def _routed(what: str, name: str, work: Callable[[Any], _Result]) -> _Result:
 
 
 def _index(route: Any, end: str) -> int:
-    found: list[int] = route.link_lookup(ifname=end)
-    if not found:
+    indices: list[int] = route.link_lookup(ifname=end)
+    if not indices:
         raise OSError(f"there is no interface {end!r}")
-    return found[0]
+    return indices[0]
 
 
 def _in_a_thread(work: Callable[[], _Result]) -> _Result:

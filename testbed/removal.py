@@ -25,13 +25,13 @@ class Standing(NamedTuple):
 
 def standing() -> tuple[Standing, ...]:
     """All testbeds of this machine, by name."""
-    found: dict[str, Standing] = {}
+    beds: dict[str, Standing] = {}
     for name in sorted(namespaces()):
         said = read_name(name)
         if said is not None:
-            known = found.get(said.bed, Standing(said.bed, said.owner, ()))
-            found[said.bed] = known._replace(namespaces=(*known.namespaces, name))
-    return tuple(found.values())
+            known = beds.get(said.bed, Standing(said.bed, said.owner, ()))
+            beds[said.bed] = known._replace(namespaces=(*known.namespaces, name))
+    return tuple(beds.values())
 
 
 def remove_leftovers() -> tuple[Standing, ...]:

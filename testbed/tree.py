@@ -83,18 +83,20 @@ def edges(tiers: Sequence[Tier]) -> tuple[Edge, ...]:
     [('rack', 0, 0, 1), ('rack', 1, 0, 2),
      ('node', 0, 1, None), ('node', 1, 1, None), ('node', 2, 2, None), ('node', 3, 2, None)]
     """
-    found: list[Edge] = []
+    laid_edges: list[Edge] = []
     first_above, instances = 0, 1
     for depth, tier in enumerate(tiers):
         instances *= tier.cardinality
         is_leaf = depth == len(tiers) - 1
-        first_below = len(found) + 1
+        first_below = len(laid_edges) + 1
         for i in range(instances):
             above = first_above + i // tier.cardinality
             below = None if is_leaf else first_below + i
-            found.append(Edge(tier.level, i, len(found), above, below, tier.out, tier.into))
+            laid_edges.append(
+                Edge(tier.level, i, len(laid_edges), above, below, tier.out, tier.into)
+            )
         first_above = first_below
-    return tuple(found)
+    return tuple(laid_edges)
 
 
 def address(leaf: int) -> str:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 def project() -> dict[str, object]:
     content = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    found: dict[str, object] = content["project"]
-    return found
+    metadata: dict[str, object] = content["project"]
+    return metadata
 
 
 def test_one_version() -> None:
@@ -60,7 +60,7 @@ def test_internals_names_what_is_there() -> None:
 def test_internals_lists_the_rooms() -> None:
     page = (ROOT / "docs" / "internals.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \|", page.partition("## The walk")[0], re.MULTILINE)
-    assert sorted(listed) == sorted(own.name for own in SOURCE.iterdir() if own.is_dir())
+    assert sorted(listed) == sorted(room.name for room in SOURCE.iterdir() if room.is_dir())
 
 
 def top_level(path: Path) -> set[str]:
@@ -68,7 +68,7 @@ def top_level(path: Path) -> set[str]:
     if not path.exists():
         return set()
     body = ast.parse(path.read_text()).body
-    return {own.name for own in body if isinstance(own, ast.FunctionDef | ast.ClassDef)}
+    return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def classes() -> list[tuple[str, str]]:
@@ -88,7 +88,7 @@ def test_no_two_classes_have_the_same_name() -> None:
     files: dict[str, list[str]] = {}
     for name, file in classes():
         files.setdefault(name, []).append(file)
-    assert {name: own for name, own in files.items() if len(own) > 1} == {}
+    assert {name: paths for name, paths in files.items() if len(paths) > 1} == {}
 
 
 DIALECT = {
@@ -117,7 +117,7 @@ def test_modules_are_short() -> None:
         for path in SOURCE.rglob("*.py")
     }
     longest = dict.fromkeys(lines, LINES) | LONGER_MODULES
-    assert {file: own for file, own in lines.items() if own > longest[file]} == {}
+    assert {file: count for file, count in lines.items() if count > longest[file]} == {}
 
 
 BODY = 60
@@ -133,20 +133,20 @@ LONGER_FUNCTIONS = {
 
 
 def test_functions_are_short() -> None:
-    found = {}
+    longer = {}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             first = node.body[min(ast.get_docstring(node) is not None, len(node.body) - 1)]
             name = f"{path.relative_to(SOURCE)}:{node.name}"
-            own = (node.end_lineno or 0) - first.lineno + 1
-            if own > LONGER_FUNCTIONS.get(name, BODY):
-                found[name] = own
-    assert found == {}
+            length = (node.end_lineno or 0) - first.lineno + 1
+            if length > LONGER_FUNCTIONS.get(name, BODY):
+                longer[name] = length
+    assert longer == {}
 
 
 def test_the_map_of_test_support_is_whole() -> None:
     folder = ROOT / "tests" / "support"
     named = re.findall(r"`(\w+)`", (folder / "README.md").read_text())
-    assert sorted(named) == sorted(own.stem for own in folder.glob("[!_]*.py"))
+    assert sorted(named) == sorted(module.stem for module in folder.glob("[!_]*.py"))

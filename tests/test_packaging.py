@@ -100,9 +100,9 @@ def test_there_is_no_torch(path: str, tmp_path: Path) -> None:
     code = (
         "import meshwright, importlib.util as u; print(meshwright.__file__, u.find_spec('torch'))"
     )
-    file, found = python(path, tmp_path, "-c", code).stdout.split()
+    file, spec = python(path, tmp_path, "-c", code).stdout.split()
     assert file.startswith(path.partition(os.pathsep)[0])
-    assert found == "None"
+    assert spec == "None"
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_verbs_that_need_no_torch(
 
 
 def test_a_saved_plan_is_simulated_without_torch(path: str, tmp_path: Path) -> None:
-    made = python(path, tmp_path, "-c", SAVE)
-    assert made.returncode == 0, made.stderr
+    saved = python(path, tmp_path, "-c", SAVE)
+    assert saved.returncode == 0, saved.stderr
     done = python(path, tmp_path, "-m", "meshwright", "simulate", "plan.json")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("tiny on laptop (4 process): data parallel;")

@@ -269,8 +269,8 @@ def dict_of_inputs(batch: int = 8) -> Built:
         return F.binary_cross_entropy_with_logits(out["logit"], y) + 1e-2 * out["reg"]
 
     ids = (torch.randint(20, (batch,)), torch.randint(30, (batch,)))
-    given = {"ids": ids, "dense": torch.randn(batch, 4)}
-    return DictIn(), (given,), loss, (torch.rand(batch).round(),)
+    features = {"ids": ids, "dense": torch.randn(batch, 4)}
+    return DictIn(), (features,), loss, (torch.rand(batch).round(),)
 
 
 class Tied(nn.Module):
@@ -473,8 +473,8 @@ class Bags(nn.Module):
 
 
 def embedding_bags(batch: int = 8) -> Built:
-    given = (words(batch, 6), torch.rand(batch, 6))
-    return Bags(), given, nn.MultiMarginLoss(), (torch.randint(3, (batch,)),)
+    arguments = (words(batch, 6), torch.rand(batch, 6))
+    return Bags(), arguments, nn.MultiMarginLoss(), (torch.randint(3, (batch,)),)
 
 
 class Ctc(nn.Module):
@@ -669,8 +669,8 @@ class Ranker(nn.Module):
 
 
 def learning_to_rank(batch: int = 8) -> Built:
-    given = (torch.randn(batch, 6, 12), torch.rand(batch, 6), torch.randint(2, 7, (batch,)))
-    return Ranker(), given
+    arguments = (torch.randn(batch, 6, 12), torch.rand(batch, 6), torch.randint(2, 7, (batch,)))
+    return Ranker(), arguments
 
 
 class MessagePassing(nn.Module):

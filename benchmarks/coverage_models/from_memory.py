@@ -576,8 +576,8 @@ class Nerf(nn.Module):
         kept = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha + 1e-10], -1), -1)[
             :, :-1
         ]
-        found = ((alpha * kept)[..., None] * raw[..., :3].sigmoid()).sum(1)
-        return ((found - colour) ** 2).mean()
+        rendered = ((alpha * kept)[..., None] * raw[..., :3].sigmoid()).sum(1)
+        return ((rendered - colour) ** 2).mean()
 
 
 def nerf_rays(batch: int = 8) -> Built:

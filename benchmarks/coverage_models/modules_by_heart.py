@@ -380,8 +380,8 @@ class NBeats(nn.Module):
         x = (x - mean) / std
         forecast = 0
         for block in self.blocks:
-            back, fore = block(x).split([24, 6], dim=-1)
-            x, forecast = x - back, forecast + fore
+            backcast, fore = block(x).split([24, 6], dim=-1)
+            x, forecast = x - backcast, forecast + fore
         return forecast * std + mean
 
 

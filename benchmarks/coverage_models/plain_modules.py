@@ -242,8 +242,8 @@ class TextConvolution(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.words(ids).permute(0, 2, 1)
-        found = [functional.relu(conv(x)).max(dim=2).values for conv in self.convs]
-        return self.head(torch.cat(found, dim=1))
+        pooled = [functional.relu(conv(x)).max(dim=2).values for conv in self.convs]
+        return self.head(torch.cat(pooled, dim=1))
 
 
 def text_cnn(batch: int = 8) -> Built:

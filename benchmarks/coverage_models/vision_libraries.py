@@ -31,9 +31,9 @@ def torchvision(name: str, side: int, batch: int = 8) -> Built:
 
 
 def _classifier(model: nn.Module, side: int, batch: int) -> Built:
-    for own in model.modules():
-        if isinstance(own, nn.Dropout) or type(own).__name__ == "StochasticDepth":
-            vars(own)["p"] = 0.0
+    for module in model.modules():
+        if isinstance(module, nn.Dropout) or type(module).__name__ == "StochasticDepth":
+            vars(module)["p"] = 0.0
     return model, (torch.randn(batch, 3, side, side),), _loss, (_targets(batch),)
 
 
@@ -44,4 +44,4 @@ def _targets(batch: int) -> Tensor:
 def _loss(output: Tensor | tuple[Tensor, ...], targets: Tensor) -> Tensor:
     """Of all heads: auxiliary classifiers and tokens of distillation have some of their own."""
     heads = output if isinstance(output, tuple) else (output,)
-    return torch.stack([functional.cross_entropy(own, targets) for own in heads]).mean()
+    return torch.stack([functional.cross_entropy(head, targets) for head in heads]).mean()

@@ -125,10 +125,10 @@ class Dense(nn.Module):
         self.layers = nn.ModuleList(conv(width + growth * n, growth) for n in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        found = [x]
+        features = [x]
         for layer in self.layers:
-            found.append(layer(torch.cat(found, 1)))
-        return torch.cat(found, 1)
+            features.append(layer(torch.cat(features, 1)))
+        return torch.cat(features, 1)
 
 
 def densenet(batch: int = 8) -> Built:

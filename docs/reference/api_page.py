@@ -29,12 +29,14 @@ def api_page() -> str:
         ("Main path", meshwright.MAIN_PATH),
         ("Placements and reductions alone", meshwright.REDUCTIONS),
     ):
-        parts += [f"## {title}", _list(names), *(_name(own, names[own]) for own in names)]
+        parts += [f"## {title}", _list(names), *(_name(name, names[name]) for name in names)]
     return "\n\n".join(parts)
 
 
 def _list(names: Mapping[str, str]) -> str:
-    rows = ((f"[`{own}`](#{own.lower()})", cell(_first_line(own, names[own]))) for own in names)
+    rows = (
+        (f"[`{name}`](#{name.lower()})", cell(_first_line(name, names[name]))) for name in names
+    )
     return table(("name", "what it is"), rows)
 
 
@@ -44,39 +46,39 @@ def _first_line(name: str, where: str) -> str:
 
 
 def _text(name: str, where: str) -> str:
-    own = getattr(meshwright, name)
-    if inspect.isclass(own) or inspect.isfunction(own):
-        return inspect.getdoc(own) or ""
+    member = getattr(meshwright, name)
+    if inspect.isclass(member) or inspect.isfunction(member):
+        return inspect.getdoc(member) or ""
     return constant_text(import_module(f"meshwright.{where}"), name)
 
 
 def _name(name: str, where: str) -> str:
-    own = getattr(meshwright, name)
+    member = getattr(meshwright, name)
     parts = [f"### {name}"]
-    if inspect.isfunction(own):
-        parts.append(f"```py\n{name}{signature(own)}\n```")
+    if inspect.isfunction(member):
+        parts.append(f"```py\n{name}{signature(member)}\n```")
     parts.append(docstring(_text(name, where)))
-    if inspect.isclass(own):
-        held = [it for it in fields(own) if not it.name.startswith("_")]
+    if inspect.isclass(member):
+        held = [it for it in fields(member) if not it.name.startswith("_")]
         if held:
             described = ((code(it.name), code(it.kind), cell(it.text)) for it in held)
             parts.append(table(("field", "type", "meaning"), described))
-        methods = [(code(text), cell(line)) for text, line in _methods(own)]
+        methods = [(code(text), cell(line)) for text, line in _methods(member)]
         if methods:
             parts.append(table(("method", "what it gives"), methods))
     return "\n\n".join(parts)
 
 
-def _methods(own: type) -> list[tuple[str, str]]:
+def _methods(record: type) -> list[tuple[str, str]]:
     """What a class itself offers, with the first line about each."""
-    found = []
-    for name, held in vars(own).items():
+    methods = []
+    for name, held in vars(record).items():
         if name.startswith("_") or name in {"sheet", "at"}:
             continue
         bound = held.__func__ if isinstance(held, staticmethod | classmethod) else held
         line = (inspect.getdoc(bound) or "").partition("\n\n")[0]
         if inspect.isfunction(bound):
-            found.append((f"{name}{signature(bound)}", line))
+            methods.append((f"{name}{signature(bound)}", line))
         elif isinstance(held, property) or type(held).__name__ == "cached_property":
-            found.append((name, line))
-    return found
+            methods.append((name, line))
+    return methods

@@ -43,9 +43,9 @@ key or a section that is not known is refused, with the nearest name."""
 def cli_page() -> str:
     """All verbs with their options and examples."""
     root = command()
-    own = list(verbs(root, "meshwright"))
-    listed = [f"[`{path}`](#{_anchor(path)})" for path, _ in own]
-    rows = ((name, cell(_summary(verb))) for name, (_, verb) in zip(listed, own, strict=True))
+    entries = list(verbs(root, "meshwright"))
+    listed = [f"[`{path}`](#{_anchor(path)})" for path, _ in entries]
+    rows = ((name, cell(_summary(verb))) for name, (_, verb) in zip(listed, entries, strict=True))
     return "\n\n".join(
         [
             "# Command line",
@@ -62,14 +62,14 @@ def cli_page() -> str:
             RULES,
             "## Completion",
             COMPLETION,
-            *(_verb(path, verb) for path, verb in own),
+            *(_verb(path, verb) for path, verb in entries),
         ]
     )
 
 
 def _verb(path: str, verb: Any) -> str:
     text = verb.help.partition(MARK)[0].replace(AS_WRITTEN, "").strip()
-    paragraphs = [" ".join(own.split()) for own in text.split("\n\n")]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
     usage = " ".join(verb.collect_usage_pieces(_context(verb)))
     return "\n\n".join(
         [
@@ -82,15 +82,15 @@ def _verb(path: str, verb: Any) -> str:
 
 
 def _options(verb: Any) -> str:
-    shown = [own for own in verb.params if "--help" not in own.opts]
-    return table(("option", "default", "meaning"), (_option(own, verb) for own in shown))
+    shown = [option for option in verb.params if "--help" not in option.opts]
+    return table(("option", "default", "meaning"), (_option(option, verb) for option in shown))
 
 
-def _option(own: Any, verb: Any) -> tuple[str, str, str]:
-    written = own.get_help_record(_context(verb))[0]
-    told = getattr(own, "show_default", None)
-    default = _default(told if isinstance(told, str) else own.default)
-    return code(written), "required" if own.required else default, cell(own.help or "")
+def _option(option: Any, verb: Any) -> tuple[str, str, str]:
+    written = option.get_help_record(_context(verb))[0]
+    shown = getattr(option, "show_default", None)
+    default = _default(shown if isinstance(shown, str) else option.default)
+    return code(written), "required" if option.required else default, cell(option.help or "")
 
 
 def _default(value: object) -> str:

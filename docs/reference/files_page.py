@@ -106,7 +106,7 @@ def _sweeps() -> list[str]:
     ]
 
 
-def _record(own: type) -> str:
+def _record(record: type) -> str:
     rows = (
         (
             code(it.name),
@@ -114,7 +114,7 @@ def _record(own: type) -> str:
             "required" if it.default is None else code(it.default),
             cell(it.text),
         )
-        for it in fields(own)
+        for it in fields(record)
     )
-    heading = f"**{own.__name__}**: {docstring(inspect.getdoc(own))}"
+    heading = f"**{record.__name__}**: {docstring(inspect.getdoc(record))}"
     return f"{heading}\n\n{table(('field', 'type', 'default', 'meaning'), rows)}"

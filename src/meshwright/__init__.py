@@ -117,9 +117,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, own = _ROOMS[name].partition(":")
+    module, _, attribute = _ROOMS[name].partition(":")
     try:
-        return getattr(import_module(f"{__name__}.{module}"), own or name)
+        return getattr(import_module(f"{__name__}.{module}"), attribute or name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -23,12 +23,14 @@ def test_compiled_code_reads_only_constants_and_compiled_functions() -> None:
         function = dispatcher.py_func
         known = function.__globals__
         names = {
-            own.argval for own in dis.get_instructions(function) if own.opname == "LOAD_GLOBAL"
+            instruction.argval
+            for instruction in dis.get_instructions(function)
+            if instruction.opname == "LOAD_GLOBAL"
         }
-        held = {own: known[own] for own in names if own in known}
+        held = {global_name: known[global_name] for global_name in names if global_name in known}
         for name, value in held.items():
-            told = isinstance(value, type(dispatcher) | ModuleType) or name.isupper()
-            assert told or _is_library(value), f"{function.__module__}.{name}"
+            is_constant = isinstance(value, type(dispatcher) | ModuleType) or name.isupper()
+            assert is_constant or _is_library(value), f"{function.__module__}.{name}"
 
 
 def _is_library(value: object) -> bool:
@@ -37,16 +39,16 @@ def _is_library(value: object) -> bool:
 
 
 def test_where_constants_come_from_counts() -> None:
-    found = {own.relative_to(PACKAGE).as_posix() for own in _behind_compiled_code()}
-    assert {"simulate/assign.py", "simulate/task_template.py", "base/compiled.py"} <= found
+    paths = {path.relative_to(PACKAGE).as_posix() for path in _behind_compiled_code()}
+    assert {"simulate/assign.py", "simulate/task_template.py", "base/compiled.py"} <= paths
 
 
 def test_what_is_not_compiled_does_not_count() -> None:
-    found = _behind_compiled_code()
-    assert not {own for own in found if own.relative_to(PACKAGE).parts[0] == "capture"}
+    paths = _behind_compiled_code()
+    assert not {path for path in paths if path.relative_to(PACKAGE).parts[0] == "capture"}
     families = importlib.import_module("meshwright.graph.families.products").__file__
     assert families is not None
-    assert Path(families) not in found
+    assert Path(families) not in paths
 
 
 def test_two_copies_of_a_text_share_compiled_code(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from meshwright.base.processes import spread
 @pytest.mark.parametrize("processes", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, 1, 3, 20])
 def test_every_item_is_worked_on_once(count: int, processes: int) -> None:
-    found = sorted(spread(math.sqrt, [n * n for n in range(count)], processes))
-    assert found == list(range(count))
+    roots = sorted(spread(math.sqrt, [n * n for n in range(count)], processes))
+    assert roots == list(range(count))
 
 
 def test_what_goes_wrong_there_goes_wrong_here() -> None:

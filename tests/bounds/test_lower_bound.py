@@ -58,22 +58,22 @@ def bound(graph: OperatorGraph, cluster: Cluster, optimizer: Optimizer, micro: i
 @given(plans())
 @settings(max_examples=150)
 def test_no_random_plan_is_faster(plan: Plan) -> None:
-    own = plan.options
+    options = plan.options
     try:
         step = simulate(plan).prediction.step
     except InputError:  # Units of a stage that are not next to each other.
         reject()
-    assert 0 < bound(plan.graph, plan.cluster, own.optimizer, own.micro_batches) <= step
+    assert 0 < bound(plan.graph, plan.cluster, options.optimizer, options.micro_batches) <= step
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES])
 def test_no_baseline_of_a_real_model_is_faster(name: str) -> None:
     graph = tiny(name, 12)
-    found = applicable(graph, SMALL)
-    assert found
-    for plan in found.values():
-        own = plan.options
-        least = bound(graph, SMALL, own.optimizer, own.micro_batches)
+    baselines = applicable(graph, SMALL)
+    assert baselines
+    for plan in baselines.values():
+        options = plan.options
+        least = bound(graph, SMALL, options.optimizer, options.micro_batches)
         assert 0 < least <= simulate(plan).prediction.step
 
 
@@ -105,18 +105,18 @@ def test_no_optimum_is_faster(sizes: dict[str, int]) -> None:
 def test_few_ways_stand_for_every_way(name: str, devices: int, micro: int) -> None:
     graph = tiny(name, 48)
     cutter = DegreeEnumerator(OperatorPricer(SMALL.device), devices, micro)
-    for unit in {own.members: own for own in units(graph)}.values():
+    for unit in {group.members: group for group in units(graph)}.values():
         few, every = cutter.few(unit), cutter.every(unit)
-        for there, back, share in zip(every.there, every.back, every.share, strict=True):
-            beaten = (few.there <= there) & (few.back <= back) & (few.share <= share)
-            assert np.any(beaten), f"{unit.name}: {there} {back} {share}"
+        for forward, backward, share in zip(every.there, every.back, every.share, strict=True):
+            beaten = (few.there <= forward) & (few.back <= backward) & (few.share <= share)
+            assert np.any(beaten), f"{unit.name}: {forward} {backward} {share}"
 
 
 def held(across: tuple[int, ...], states: States, positions: int) -> list[set[tuple[int, ...]]]:
     """What each position has of a tensor with CUT elements along each of two dims; positions are
     numbered by the parts of the splits in a row, then by copies.
     """
-    found: list[set[tuple[int, ...]]] = []
+    elements: list[set[tuple[int, ...]]] = []
     for parts in product(*(range(degree) for degree in across)):
         spans = [range(CUT), range(CUT)]
         for split, state in enumerate(states):
@@ -124,8 +124,8 @@ def held(across: tuple[int, ...], states: States, positions: int) -> list[set[tu
                 size = len(spans[state]) // across[split]
                 start = spans[state].start + parts[split] * size
                 spans[state] = range(start, start + size)
-        found.append(set(product(*spans)))
-    return found + [set() for _ in range(positions - len(found))]
+        elements.append(set(product(*spans)))
+    return elements + [set() for _ in range(positions - len(elements))]
 
 
 CUT = 8
@@ -159,9 +159,9 @@ def test_no_baseline_is_faster_where_choices_are_taken_together(
     # Of these parts: not what `bound` keeps.
     least = cache(bound.__wrapped__)
     for plan in applicable(graph, SMALL).values():
-        own = plan.options
-        found = least(graph, SMALL, own.optimizer, own.micro_batches)
-        assert 0 < found <= simulate(plan).prediction.step
+        options = plan.options
+        limit = least(graph, SMALL, options.optimizer, options.micro_batches)
+        assert 0 < limit <= simulate(plan).prediction.step
 
 
 @given(
@@ -172,12 +172,15 @@ def test_no_baseline_is_faster_where_choices_are_taken_together(
 def test_of_what_is_taken_together_the_least_counts(
     costs: NDArray[np.float64], one: set[int], other: set[int]
 ) -> None:
-    rows, columns = (np.array([0, *sorted(own)]) for own in (one, other))
-    found = _least(costs[::-1], np.arange(6)[::-1], np.arange(5), rows, columns)
+    rows, columns = (np.array([0, *sorted(starts)]) for starts in (one, other))
+    least_costs = _least(costs[::-1], np.arange(6)[::-1], np.arange(5), rows, columns)
     for x, y in product(range(6), range(5)):
-        i, j = (int(np.searchsorted(own, at, "right")) - 1 for own, at in ((rows, x), (columns, y)))
-        assert found[i, j] <= costs[x, y]
-    assert found.min() == costs.min()
+        i, j = (
+            int(np.searchsorted(starts, at, "right")) - 1
+            for starts, at in ((rows, x), (columns, y))
+        )
+        assert least_costs[i, j] <= costs[x, y]
+    assert least_costs.min() == costs.min()
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)

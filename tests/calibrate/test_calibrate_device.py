@@ -17,7 +17,7 @@ SCRIPT = "benchmarks/calibrate_device.py"
 def test_the_command_leaves_a_table_and_steps(tmp_path: Path) -> None:
     arguments = ["--device", "cpu", "--tiny", "--budget", "5", "--out", str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, SCRIPT, *arguments],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -28,4 +28,4 @@ def test_the_command_leaves_a_table_and_steps(tmp_path: Path) -> None:
     assert findings["dispatch"]["forward"] > 0
     first = findings["steps"][0]
     assert (first["workload"], first["batch"], first["optimizer"]) == ("bert-tiny", 2, "adam")
-    assert f"{len(table.rows)} prices in {tmp_path / 'prices.jsonl'}" in told.stdout
+    assert f"{len(table.rows)} prices in {tmp_path / 'prices.jsonl'}" in completed.stdout

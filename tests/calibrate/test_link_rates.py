@@ -57,8 +57,8 @@ def pairs_of_gpus() -> Cluster:
 def changed(cluster: Cluster, change: Callable[[int, Link], Link]) -> Cluster:
     """The cluster with other links; the change is told the level of each."""
     levels = tuple(
-        msgspec.structs.replace(own, links=tuple(change(depth, link) for link in own.links))
-        for depth, own in enumerate(cluster.levels)
+        msgspec.structs.replace(level, links=tuple(change(depth, link) for link in level.links))
+        for depth, level in enumerate(cluster.levels)
     )
     return msgspec.structs.replace(cluster, levels=levels)
 
@@ -87,7 +87,7 @@ def found_on(real: Cluster, described: Cluster) -> LinkMeasurements:
 
 
 def rates(cluster: Cluster) -> list[list[float]]:
-    return [[link.out for link in own.links] for own in cluster.levels]
+    return [[link.out for link in level.links] for level in cluster.levels]
 
 
 # Who crosses what.
@@ -144,12 +144,12 @@ def clusters(draw: st.DrawFn) -> Cluster:
     plain = [n for n in catalogue_names() if not Cluster.named(n).wired]
     known = [*map(Cluster.named, plain), pairs_of_gpus(), racks()]
     chosen = draw(st.sampled_from(known))
-    small = {own.name: 2 for own in chosen.levels if own.cardinality > 4}
+    small = {level.name: 2 for level in chosen.levels if level.cardinality > 4}
     speed = draw(st.lists(speeds, min_size=8, max_size=8))
 
     def faster(depth: int, link: Link) -> Link:
-        own = speed[depth + 3 * (link.name == chosen.levels[depth].links[0].name)]
-        return msgspec.structs.replace(link, out=own, into=own)
+        rate = speed[depth + 3 * (link.name == chosen.levels[depth].links[0].name)]
+        return msgspec.structs.replace(link, out=rate, into=rate)
 
     return changed(chosen.resized(small), faster)
 
@@ -157,16 +157,16 @@ def clusters(draw: st.DrawFn) -> Cluster:
 @given(real=clusters(), scales=st.lists(st.sampled_from([0.1, 0.5, 1, 3]), min_size=6, max_size=6))
 def test_what_was_measured_is_predicted_as_it_was(real: Cluster, scales: list[float]) -> None:
     def slower(depth: int, link: Link) -> Link:
-        own = BytesPerSecond(link.out * scales[depth])
-        return msgspec.structs.replace(link, out=own, into=own)
+        rate = BytesPerSecond(link.out * scales[depth])
+        return msgspec.structs.replace(link, out=rate, into=rate)
 
     described = changed(real, slower)
-    found = found_on(real, described)
-    measured = fitted(described, found, "just now")
+    measurements = found_on(real, described)
+    measured = fitted(described, measurements, "just now")
     assert without_figures(measured) == without_figures(real)
-    for pairs, seconds in found.paces.items():
+    for pairs, seconds in measurements.paces.items():
         assert pace(measured, pairs) == pytest.approx(seconds, rel=1e-3), "four digits are kept"
-    assert not list(contradictions(measured, found))
+    assert not list(contradictions(measured, measurements))
 
 
 def test_a_link_that_sets_the_pace_gets_its_rate_back() -> None:
@@ -185,23 +185,23 @@ def test_two_rates_keep_their_ratio() -> None:
 
 def test_latency_of_an_outer_level_is_what_outward_links_leave() -> None:
     latencies = (Seconds(5e-4), Seconds(2e-4), Seconds(1e-4))
-    found = found_on(racks(), racks())._replace(latencies=latencies)
-    measured = fitted(racks(), found, "")
-    assert [own.links[0].latency for own in measured.levels] == [3e-4, 2e-4, 1e-4]
+    measurements = found_on(racks(), racks())._replace(latencies=latencies)
+    measured = fitted(racks(), measurements, "")
+    assert [level.links[0].latency for level in measured.levels] == [3e-4, 2e-4, 1e-4]
 
 
 def test_the_source_says_how_once() -> None:
-    found = found_on(racks(), racks())
+    measurements = found_on(racks(), racks())
     described = msgspec.structs.replace(racks(), source="A guess.")
-    once = fitted(described, found, "on Monday")
+    once = fitted(described, measurements, "on Monday")
     assert once.source == "Links measured on Monday. All else: A guess."
-    assert fitted(once, found, "on Tuesday").source == once.source.replace("Mon", "Tues")
-    assert fitted(racks(), found, "on Monday").source == "Links measured on Monday."
+    assert fitted(once, measurements, "on Tuesday").source == once.source.replace("Mon", "Tues")
+    assert fitted(racks(), measurements, "on Monday").source == "Links measured on Monday."
 
 
 def told(real: Cluster, described: Cluster) -> list[str]:
-    found = found_on(real, described)
-    return list(contradictions(fitted(described, found, ""), found))
+    measurements = found_on(real, described)
+    return list(contradictions(fitted(described, measurements, ""), measurements))
 
 
 def test_a_link_that_is_shared_unlike_its_description_is_told() -> None:
@@ -221,10 +221,10 @@ def test_a_link_that_is_shared_unlike_its_description_is_told() -> None:
 
 def test_what_cannot_be_filled_keeps_its_figures_and_is_told() -> None:
     ringed = Cluster.named("gcp-v100", node=2)
-    found = found_on(ringed, ringed)
-    measured = fitted(ringed, found, "")
+    measurements = found_on(ringed, ringed)
+    measured = fitted(ringed, measurements, "")
     assert measured.levels[-1] == ringed.levels[-1]
-    sentences = list(contradictions(measured, found))
+    sentences = list(contradictions(measured, measurements))
     assert len(sentences) == len(ringed.levels[-1].links)
     assert sentences[0].endswith("keeps its described figures: its level has ring or hub links.")
     single = two_by_two().resized({"process": 1})
@@ -247,8 +247,8 @@ def calibrated(*words: str) -> int:
 
 def test_every_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes, text = tmp_path / "nodes.toml", tmp_path / "text.toml"
-    own = msgspec.structs.replace(two_by_two(), machine="node")
-    nodes.write_text(dump_cluster(own))
+    cluster = msgspec.structs.replace(two_by_two(), machine="node")
+    nodes.write_text(dump_cluster(cluster))
     text.write_text("name = 'no cluster'\n")
     mistakes = {
         "small' is 2 machines, and this is one of them; on each machine give: torchrun --nnodes 2 "
@@ -315,9 +315,11 @@ def test_a_testbed_has_the_rates_it_was_given() -> None:
 def test_a_testbed_contradicts_a_wrong_description() -> None:
     described = shared_per(two_by_two(), "process")
     with Testbed(two_by_two()) as bed:
-        found = cast("LinkMeasurements", bed.run(measure_links, described)[0])
-    sentences = list(contradictions(fitted(described, found, ""), found))
-    assert any("all devices that send to another node at once" in told for told in sentences)
+        measurements = cast("LinkMeasurements", bed.run(measure_links, described)[0])
+    sentences = list(contradictions(fitted(described, measurements, ""), measurements))
+    assert any(
+        "all devices that send to another node at once" in sentence for sentence in sentences
+    )
 
 
 def on_every_leaf(bed: Testbed, *words: str) -> Sequence[subprocess.CompletedProcess[str]]:

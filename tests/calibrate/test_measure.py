@@ -34,10 +34,10 @@ def test_every_kind_runs_on_drawn_operands(case: Case) -> None:
     specs = [Spec(str(r.dtype).removeprefix("torch."), tuple(r.shape)) for r in results]
     assert tuple(specs[: len(case.call.outputs)]) == case.call.outputs
     assert [o is not None and o.requires_grad for o in operands] == list(learns(case.call))
-    made = [result for result in results if result.requires_grad]
-    if made:
-        arriving = [torch.ones_like(own) for own in made]
-        torch.autograd.grad(made, _learnt(operands), arriving, allow_unused=True)
+    differentiable = [result for result in results if result.requires_grad]
+    if differentiable:
+        arriving = [torch.ones_like(output) for output in differentiable]
+        torch.autograd.grad(differentiable, _learnt(operands), arriving, allow_unused=True)
 
 
 def _learnt(operands: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:

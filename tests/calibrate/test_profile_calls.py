@@ -174,13 +174,13 @@ def test_a_spent_budget_ends_it(tmp_path: Path) -> None:
 def test_progress_counts_what_is_known_and_what_failed(tmp_path: Path) -> None:
     file = tmp_path / "prices.jsonl"
     measured(file, relu(4))
-    told: list[tuple[int, int, Call]] = []
+    progress: list[tuple[int, int, Call]] = []
 
     def tell(done: int, total: int, call: Call) -> None:
-        told.append((done, total, call))
+        progress.append((done, total, call))
 
     calibrate((relu(4), BROKEN, relu(5)), CPU, file, "", tell, each=Seconds(0))
-    assert told == [(1, 3, BROKEN), (2, 3, relu(5))]
+    assert progress == [(1, 3, BROKEN), (2, 3, relu(5))]
 
 
 def test_a_table_of_another_device_is_not_mixed_in(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ class Mixed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(self.device, torch.bfloat16):
-            made = self.function(self, x)
-        return made.float()
+            output = self.function(self, x)
+        return output.float()
 
 
 def example(function: Callable[..., Tensor], device: str = "cpu") -> Example:
@@ -42,60 +42,60 @@ def example(function: Callable[..., Tensor], device: str = "cpu") -> Example:
     )
 
 
-def left_and_entered(own: Mixed, x: Tensor) -> Tensor:
-    y = own.linear(x)
+def left_and_entered(model: Mixed, x: Tensor) -> Tensor:
+    y = model.linear(x)
     with torch.autocast("cpu", enabled=False):
-        z = own.norm(y.float())
-    made: Tensor = own.linear(z) + own.linear(y)
-    return made
+        z = model.norm(y.float())
+    output: Tensor = model.linear(z) + model.linear(y)
+    return output
 
 
-def frozen(own: Mixed, x: Tensor) -> Tensor:
+def frozen(model: Mixed, x: Tensor) -> Tensor:
     with torch.no_grad():
-        y = own.norm(x)
-    made: Tensor = own.linear(y)
-    return made
+        y = model.norm(x)
+    output: Tensor = model.linear(y)
+    return output
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda own, x: own.linear(own.linear(x).relu()),
-        lambda own, x: torch.cat([x, own.norm(own.linear(x))]),
-        lambda own, x: functional.mse_loss(own.linear(x), x),
-        lambda own, x: torch.einsum("ij,kj->ik", x, own.linear.weight),
-        lambda own, x: own.linear(x).add_(x.bfloat16()).mul_(2),
-        lambda own, x: own.encoder(x[:, None]),
+        lambda model, x: model.linear(model.linear(x).relu()),
+        lambda model, x: torch.cat([x, model.norm(model.linear(x))]),
+        lambda model, x: functional.mse_loss(model.linear(x), x),
+        lambda model, x: torch.einsum("ij,kj->ik", x, model.linear.weight),
+        lambda model, x: model.linear(x).add_(x.bfloat16()).mul_(2),
+        lambda model, x: model.encoder(x[:, None]),
         left_and_entered,
         frozen,
     ],
 )
 def test_a_region_computes_what_pytorch_computes(function: Callable[..., Tensor]) -> None:
-    own = example(function)
-    graph = capture(own)
+    case = example(function)
+    graph = capture(case)
     assert check(graph) == ()
-    values = values_of(own, graph)
+    values = values_of(case, graph)
     (loss,) = execute(graph, values).values()
-    expected = Step(own)(own.inputs, own.named, own.targets)
+    expected = Step(case)(case.inputs, case.named, case.targets)
     assert torch.equal(loss, expected)
     expected.backward()
-    trained = {n: p.grad for n, p in own.model.named_parameters() if p.grad is not None}
+    trained = {n: p.grad for n, p in case.model.named_parameters() if p.grad is not None}
     assert trained
-    found = torch.autograd.grad(loss, [values[name] for name in trained])
-    assert all(torch.equal(one, two) for one, two in zip(found, trained.values(), strict=True))
+    gradients = torch.autograd.grad(loss, [values[name] for name in trained])
+    assert all(torch.equal(one, two) for one, two in zip(gradients, trained.values(), strict=True))
 
 
 def test_a_weight_is_cast_once() -> None:
-    graph = capture(example(lambda own, x: own.linear(own.linear(x))))
-    cast = [own.inputs[0] for own in graph.operators if own.kind == "to"]
+    graph = capture(example(lambda model, x: model.linear(model.linear(x))))
+    cast = [operator.inputs[0] for operator in graph.operators if operator.kind == "to"]
     assert cast.count("linear.weight") == cast.count("linear.bias") == 1
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda own, x: own.lstm(x)[0],
-        lambda own, x: functional.triplet_margin_loss(own.linear(x), x, own.linear(2 * x)),
+        lambda model, x: model.lstm(x)[0],
+        lambda model, x: functional.triplet_margin_loss(model.linear(x), x, model.linear(2 * x)),
     ],
 )
 def test_what_casts_inside_of_an_operator_is_refused(function: Callable[..., Tensor]) -> None:
@@ -109,4 +109,4 @@ def test_a_region_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     with pytest.raises(InputError, match="autocast\\('cuda'\\) while its tensors lie on 'cpu'"):
-        capture(example(lambda own, x: own.linear(x), "cuda"))
+        capture(example(lambda model, x: model.linear(x), "cuda"))

@@ -39,11 +39,11 @@ def test_operators_without_family() -> None:
         "pointwise": tagged(torch.Tag.pointwise),
         "composite": composites(),
     }
-    found = "".join(
+    text = "".join(
         f"# {name}\n" + "".join(f"{kind}\n" for kind in without_family(kinds))
         for name, kinds in sets.items()
     )
-    assert found == FILE.read_text()
+    assert text == FILE.read_text()
 
 
 def test_what_is_taken_apart_is_proved() -> None:

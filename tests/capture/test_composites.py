@@ -43,13 +43,13 @@ def test_parts_are_known_and_compute_the_same(kind: str) -> None:
     example = example_of(COMPOSITES[kind])
     graph = load_graph(example).graph
     assert unknown_kinds(graph) == ()
-    made = execute(graph, values_of(example, graph))[graph.outputs[0]]
+    output = execute(graph, values_of(example, graph))[graph.outputs[0]]
     expected = example.model(*example.inputs)
-    torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     learnt = list(example.model.parameters())
     both = [
-        torch.autograd.grad(own.sum(), learnt, allow_unused=True, materialize_grads=True)
-        for own in (made, expected)
+        torch.autograd.grad(value.sum(), learnt, allow_unused=True, materialize_grads=True)
+        for value in (output, expected)
     ]
     torch.testing.assert_close(*both, rtol=1e-8, atol=1e-9)
 
@@ -74,8 +74,8 @@ def test_a_write_into_a_composite_view() -> None:
 
     example = example_of(doubled)
     graph = load_graph(example).graph
-    made = execute(graph, values_of(example, graph))[graph.outputs[0]]
-    torch.testing.assert_close(made, example.model(*example.inputs))
+    output = execute(graph, values_of(example, graph))[graph.outputs[0]]
+    torch.testing.assert_close(output, example.model(*example.inputs))
 
 
 def test_a_write_under_a_mask_is_cut_as_its_mask_is() -> None:
@@ -93,8 +93,8 @@ def test_parts_stand_in_the_layer_of_the_whole() -> None:
             self.inner = Model(lambda y, x, m: nn.functional.glu(y))
 
         def forward(self, x: Tensor) -> Tensor:
-            made: Tensor = self.inner(x)
-            return made
+            output: Tensor = self.inner(x)
+            return output
 
     graph = load_graph(Example(model=Outer(), inputs=(torch.zeros(2, 3, 4, dtype=REAL),))).graph
     assert {operator.layer for operator in graph.operators} == {"inner"}

@@ -44,21 +44,21 @@ def outputs_of(example: Example) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]
     graph = capture(example)
     assert check(graph) == ()
     torch.manual_seed(1)
-    found = tuple(execute(graph, values_of(example, graph)).values())
+    outputs = tuple(execute(graph, values_of(example, graph)).values())
     torch.manual_seed(1)
     expected = Step(example)(example.inputs, example.named, example.targets)
-    return found, tuple(pytree.tree_leaves(expected))
+    return outputs, tuple(pytree.tree_leaves(expected))
 
 
 def assert_same(example: Example) -> None:
     """Outputs and gradients of the captured graph are those of the model."""
-    found, expected = outputs_of(example)
-    torch.testing.assert_close(found, expected)
+    computed, expected = outputs_of(example)
+    torch.testing.assert_close(computed, expected)
     parameters = list(example.model.parameters())
-    weights = [torch.randn_like(own) for own in expected]
+    weights = [torch.randn_like(output) for output in expected]
     gradients = [
         torch.autograd.grad(outputs, parameters, weights, allow_unused=True)
-        for outputs in (found, expected)
+        for outputs in (computed, expected)
     ]
     torch.testing.assert_close(*gradients)
 
@@ -102,8 +102,8 @@ def sampled(linear: nn.Linear, x: Tensor) -> Tensor:
 
 def moved(linear: nn.Linear, x: Tensor) -> Tensor:
     """A layer that is put where it is already, as routers of experts are."""
-    made: Tensor = linear.to(x.dtype)(x)
-    return made
+    output: Tensor = linear.to(x.dtype)(x)
+    return output
 
 
 def elbo(linear: nn.Linear, x: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ def elbo(linear: nn.Linear, x: Tensor) -> Tensor:
         lambda linear, x: torch.vmap(lambda row, w: row @ w, in_dims=(0, None))(x, linear.weight),
         lambda linear, x: torch.vmap(torch.func.grad(lambda row: linear(row).tanh().sum()))(x),
         lambda linear, x: torch.func.functional_call(linear, {"weight": linear.weight * 2}, (x,)),
-        lambda linear, x: checkpoint(lambda own: linear(own).relu(), x, use_reentrant=False),
+        lambda linear, x: checkpoint(lambda tensor: linear(tensor).relu(), x, use_reentrant=False),
         lambda linear, x: functional.gumbel_softmax(linear(x), hard=True),
         lambda linear, x: torch.fft.fft(linear(x)).real,
         lambda linear, x: {"loss": linear(x).square().mean(), "logits": x},
@@ -162,8 +162,8 @@ def test_flex_attention_is_captured_as_its_operators() -> None:
     torch.manual_seed(0)
     model, x = Function(attended), torch.randn(4, SIZE)
     graph = capture(Example(model=model, inputs=(x,)))
-    (found,) = execute(graph, values_of(Example(model=model, inputs=(x,)), graph)).values()
-    torch.testing.assert_close(found, attended_by_hand(model.linear, x))
+    (output,) = execute(graph, values_of(Example(model=model, inputs=(x,)), graph)).values()
+    torch.testing.assert_close(output, attended_by_hand(model.linear, x))
 
 
 def test_nothing_is_compiled() -> None:
@@ -177,8 +177,8 @@ def test_nothing_is_compiled() -> None:
 def test_gradients_of_a_sparse_embedding_are_dense() -> None:
     model, words = nn.Embedding(SIZE, 4, sparse=True), torch.tensor([[1, 2], [2, 3]])
     example = Example(model=model, inputs=(words,))
-    (found,), (expected,) = outputs_of(example)
-    (dense,) = torch.autograd.grad(found.sum(), [model.weight])
+    (output,), (expected,) = outputs_of(example)
+    (dense,) = torch.autograd.grad(output.sum(), [model.weight])
     (sparse,) = torch.autograd.grad(expected.sum(), [model.weight])
     assert not dense.is_sparse
     torch.testing.assert_close(dense, sparse.to_dense())
@@ -215,12 +215,12 @@ def test_meta_tensors_lie_on_the_cpu_while_they_are_traced() -> None:
         example = Example(model=Scaled(), inputs=(torch.randn(4, SIZE),))
     before = dict(example.model.named_parameters())
     step = Step(example)
-    with faked(step, example.inputs) as given:
-        assert all(isinstance(own, Tensor) and own.device.type == "cpu" for own in given)
-        assert {own.device.type for own in step.parameters()} == {"cpu"}
+    with faked(step, example.inputs) as inputs:
+        assert all(isinstance(value, Tensor) and value.device.type == "cpu" for value in inputs)
+        assert {parameter.device.type for parameter in step.parameters()} == {"cpu"}
     graph = capture(example)
     assert [operator.kind for operator in graph.operators] == ["linear", "mul", "arange", "add"]
-    assert all(own is before[name] for name, own in example.model.named_parameters())
+    assert all(parameter is before[name] for name, parameter in example.model.named_parameters())
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ class Whole(nn.Module):
         self.register_buffer("adjacent", adjacent)
 
     def forward(self, x: Tensor) -> Any:
-        made = self.linear(x)
-        return torch.sparse.mm(self.adjacent, made) if self.part is None else self.part(made)
+        hidden = self.linear(x)
+        return torch.sparse.mm(self.adjacent, hidden) if self.part is None else self.part(hidden)
 
 
 class Nested(nn.Module):
@@ -269,8 +269,8 @@ class Nested(nn.Module):
 
 class Rows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = torch.sparse.mm(x.to_sparse_csr(), x.T)
-        return made
+        product: Tensor = torch.sparse.mm(x.to_sparse_csr(), x.T)
+        return product
 
 
 @pytest.mark.parametrize(

@@ -91,16 +91,17 @@ FULL = torch.tensor([[1, 2, 3, 4, 5], [2, 2, 1, 0, 0], [5, 0, 0, 0, 0], [3, 3, 0
     ],
 )
 def test_the_captured_loss_is_pytorch_s(loss: Loss, labels: Tensor) -> None:
-    own = example(loss, labels)
-    graph = capture(own)
+    case = example(loss, labels)
+    graph = capture(case)
     assert "ctc_losses" in {operator.kind for operator in graph.operators}
-    (made,) = execute(graph, values_of(own, graph)).values()
-    expected = Step(own)(own.inputs, own.named, own.targets)
+    (output,) = execute(graph, values_of(case, graph)).values()
+    expected = Step(case)(case.inputs, case.named, case.targets)
     assert isinstance(expected, Tensor)
-    torch.testing.assert_close(made, expected)
-    parameters = list(own.model.parameters())
+    torch.testing.assert_close(output, expected)
+    parameters = list(case.model.parameters())
     torch.testing.assert_close(
-        torch.autograd.grad(made.sum(), parameters), torch.autograd.grad(expected.sum(), parameters)
+        torch.autograd.grad(output.sum(), parameters),
+        torch.autograd.grad(expected.sum(), parameters),
     )
 
 
@@ -127,18 +128,18 @@ def test_targets_of_other_lengths_are_refused(loss: Loss) -> None:
 
 
 def test_a_selection_for_another_use_is_as_large_as_the_example_s() -> None:
-    own = example(of_another_use, RAGGED)
-    graph = capture(own)
+    case = example(of_another_use, RAGGED)
+    graph = capture(case)
     assert [guard.value for guard in graph.guards] == [10]
-    (made,) = execute(graph, values_of(own, graph)).values()
-    assert torch.equal(made, Step(own)(own.inputs, own.named, own.targets))
+    (output,) = execute(graph, values_of(case, graph)).values()
+    assert torch.equal(output, Step(case)(case.inputs, case.named, case.targets))
 
 
 def test_a_selection_that_is_returned_is_made() -> None:
     with CtcLoss() as ctc:
         waiting: Any = RAGGED.masked_select(RAGGED > 0)
-    given = ctc.gathered({"labels": waiting})
-    assert torch.equal(given["labels"], RAGGED[RAGGED > 0])
+    tensors = ctc.gathered({"labels": waiting})
+    assert torch.equal(tensors["labels"], RAGGED[RAGGED > 0])
 
 
 def test_a_mask_that_lies_where_another_lay_is_another() -> None:

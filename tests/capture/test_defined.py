@@ -35,29 +35,33 @@ def operators(tmp_path: Path) -> Path:
 def test_operators_are_met_by_name_or_by_kernel(operators: Path) -> None:
     graph = capture_model(f"{MODELS}:gated", operators=operators)
     assert unknown_kinds(graph) == ()
-    swiglu, scaled = (own for own in graph.operators if own.kind.startswith("meshwright_tests"))
+    swiglu, scaled = (
+        operator for operator in graph.operators if operator.kind.startswith("meshwright_tests")
+    )
     assert swiglu.attributes == (("definition", SWIGLU),)
     # The default of the operator's own schema.
     assert scaled.attributes == (("definition", SCALED), ("s", 2.0))
-    roles = [f"{own.name} {own.role} {own.extent}" for own in splits_of(graph.call(scaled))]
+    roles = [f"{split.name} {split.role} {split.extent}" for split in splits_of(graph.call(scaled))]
     assert roles == ["sample sample 8", "dim1 parameter 32", "sum-k reduction 64"]
 
 
 def test_without_a_definition_only_samples_are_cut() -> None:
     with pytest.warns(UserWarning, match="no family tells about"):
         graph = capture_model(f"{MODELS}:gated")
-    scaled = next(own for own in graph.operators if own.kind.endswith("scaled"))
-    assert [own.name for own in splits_of(graph.call(scaled))] == ["sample"]
+    scaled = next(operator for operator in graph.operators if operator.kind.endswith("scaled"))
+    assert [split.name for split in splits_of(graph.call(scaled))] == ["sample"]
 
 
 def test_a_graph_tells_its_definitions(operators: Path) -> None:
     graph = capture_model(f"{MODELS}:gated", operators=operators)
-    found = definitions_in(graph)
-    assert {name: (own.line, own.kernel) for name, own in found.items()} == {
+    definitions = definitions_in(graph)
+    assert {
+        name: (definition.line, definition.kernel) for name, definition in definitions.items()
+    } == {
         "swiglu": (SWIGLU, "meshwright_tests::swiglu"),
         "scaled": (SCALED, "meshwright_tests::scaled"),
     }
-    assert load_model(f"{MODELS}:gated", None, found).graph == graph
+    assert load_model(f"{MODELS}:gated", None, definitions).graph == graph
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ def named(
     **attributes: int,
 ) -> Names:
     """Names of the only output of a kind."""
-    own: Attributes = tuple(sorted(attributes.items()))
+    pairs: Attributes = tuple(sorted(attributes.items()))
     call = Call(
         kind=kind,
         inputs=tuple(Spec("float32", shape) for _, shape in inputs),
         outputs=(Spec("float32", out),),
-        attributes=own,
+        attributes=pairs,
     )
     (names,) = output_dims(call, [names for names, _ in inputs])
     return names

@@ -48,14 +48,14 @@ def example(function: Callable[..., Any], *inputs: Tensor) -> Example:
 
 def capture_same(function: Callable[..., Any], *inputs: Tensor) -> Capture:
     """What is captured, after its outputs proved to be the model's."""
-    own = example(function, *inputs)
-    found = captured(own)
-    assert check(found.graph) == ()
+    case = example(function, *inputs)
+    capture = captured(case)
+    assert check(capture.graph) == ()
     torch.manual_seed(1)
-    (output,) = execute(found.graph, values_of(own, found.graph)).values()
+    (output,) = execute(capture.graph, values_of(case, capture.graph)).values()
     torch.manual_seed(1)
-    torch.testing.assert_close(output, Step(own)(own.inputs, own.named, own.targets))
-    return found
+    torch.testing.assert_close(output, Step(case)(case.inputs, case.named, case.targets))
+    return capture
 
 
 def masked(self: Layers, x: Tensor, mask: Tensor) -> Tensor:
@@ -104,9 +104,9 @@ def test_what_inputs_decide_is_guarded(
 ) -> None:
     graph = capture_same(function, given).graph
     assert len(graph.guards) == guards
-    own = example(function, other)
+    case = example(function, other)
     with pytest.raises(InputError, match=rf"branches on data at {__file__}:\d+, where it read"):
-        execute(graph, values_of(own, graph))
+        execute(graph, values_of(case, graph))
 
 
 ENDS, NO_END = torch.tensor([[3, 1], [5, 1]]), torch.tensor([[3, 1], [5, 5]])
@@ -128,9 +128,9 @@ def test_how_many_elements_inputs_select_is_guarded(name: str) -> None:
     """Classifiers of Transformers that read a decoder's last token (T5, BART) do so."""
     graph = capture_same(SELECTIONS[name], ENDS).graph
     assert graph.guards
-    own = example(SELECTIONS[name], NO_END)
+    case = example(SELECTIONS[name], NO_END)
     with pytest.raises(InputError, match=r"branches on data at .* where it read"):
-        execute(graph, values_of(own, graph))
+        execute(graph, values_of(case, graph))
 
 
 def test_as_many_elements_as_were_selected_are_of_this_batch_alone() -> None:
@@ -162,10 +162,10 @@ def clamped(self: Layers, x: Tensor) -> Tensor:
 
 
 def test_whether_numbers_are_finite_is_what_the_example_says_with_a_warning() -> None:
-    found = capture_same(clamped)
-    assert [operator.kind for operator in found.graph.operators] == ["linear"]
-    (told,) = found.warnings
-    assert "whether its numbers are finite" in told
+    capture = capture_same(clamped)
+    assert [operator.kind for operator in capture.graph.operators] == ["linear"]
+    (warning,) = capture.warnings
+    assert "whether its numbers are finite" in warning
 
 
 def test_what_a_loss_of_pytorch_asserts_is_guarded() -> None:
@@ -217,8 +217,8 @@ def normalised(self: Layers, x: Tensor) -> Tensor:
 
 
 def test_a_number_that_only_arithmetic_needs_is_not_read() -> None:
-    found = capture_same(normalised)
-    assert (found.graph.guards, found.warnings) == ((), ())
+    capture = capture_same(normalised)
+    assert (capture.graph.guards, capture.warnings) == ((), ())
 
 
 def asserting(self: Layers, x: Tensor) -> Tensor:
@@ -231,10 +231,10 @@ def asserting(self: Layers, x: Tensor) -> Tensor:
 
 
 def test_an_assertion_on_activations_is_left_out_with_a_warning() -> None:
-    found = capture_same(asserting)
-    assert found.graph.guards == ()
-    assert len(found.warnings) == 2
-    assert all("is not checked when it runs" in warning for warning in found.warnings)
+    capture = capture_same(asserting)
+    assert capture.graph.guards == ()
+    assert len(capture.warnings) == 2
+    assert all("is not checked when it runs" in warning for warning in capture.warnings)
 
 
 def checking(self: Layers, x: Tensor) -> Tensor:
@@ -305,12 +305,12 @@ def _dropping(dropped: Callable[[], object]) -> Callable[..., Any]:
     ],
 )
 def test_layers_are_never_dropped(dropped: Callable[[], object]) -> None:
-    found = captured(example(_dropping(dropped)))
-    kinds = [operator.kind for operator in found.graph.operators]
+    capture = captured(example(_dropping(dropped)))
+    kinds = [operator.kind for operator in capture.graph.operators]
     assert kinds == ["linear", "add"] * 3
-    assert found.graph.guards == ()
-    assert len(found.warnings) == 1
-    assert "LayerDrop and the like are off" in found.warnings[0]
+    assert capture.graph.guards == ()
+    assert len(capture.warnings) == 1
+    assert "LayerDrop and the like are off" in capture.warnings[0]
 
 
 def mixed_up(self: Layers, x: Tensor) -> Any:
@@ -325,12 +325,12 @@ def test_numbers_drawn_in_python_are_told() -> None:
 
 
 def test_looking_at_data_changes_no_state_of_the_model() -> None:
-    own = Example(model=_Normalised(), inputs=(torch.randn(2, 4), ONES))
-    before = {name: value.clone() for name, value in own.model.state_dict().items()}
+    case = Example(model=_Normalised(), inputs=(torch.randn(2, 4), ONES))
+    before = {name: value.clone() for name, value in case.model.state_dict().items()}
     state = torch.get_rng_state()
-    assert len(captured(own).graph.guards) == 1
+    assert len(captured(case).graph.guards) == 1
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(own.model.state_dict()[name], value) for name, value in before.items())
+    assert all(torch.equal(case.model.state_dict()[name], value) for name, value in before.items())
 
 
 class _Normalised(nn.Module):
@@ -346,8 +346,8 @@ class _Normalised(nn.Module):
 def test_a_scalar_place_beside_longer_ones_is_not_read() -> None:
     """PyTorch would read its value, which a trace has none of; elements are the same."""
 
-    def picked(own: Any, x: Tensor, rows: Tensor, place: Tensor) -> Any:
-        return own.layers[0](x)[rows, place] + own.layers[1](x)[:, place + rows[:1]].sum()
+    def picked(model: Any, x: Tensor, rows: Tensor, place: Tensor) -> Any:
+        return model.layers[0](x)[rows, place] + model.layers[1](x)[:, place + rows[:1]].sum()
 
-    found = capture_same(picked, torch.tensor([1, 0, 1]), torch.tensor(2))
-    assert found.graph.guards == ()
+    capture = capture_same(picked, torch.tensor([1, 0, 1]), torch.tensor(2))
+    assert capture.graph.guards == ()

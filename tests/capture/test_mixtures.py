@@ -25,25 +25,25 @@ TOLERANCE = 1e-12
 
 def results(graph: OperatorGraph, values: dict[str, Tensor]) -> list[Tensor]:
     """The loss and the gradients of all parameters."""
-    own = {name: value.detach().clone() for name, value in values.items()}
+    copies = {name: value.detach().clone() for name, value in values.items()}
     learnt = [p.tensor.name for p in graph.parameters if p.trainable]
     for name in learnt:
-        own[name].requires_grad_()
+        copies[name].requires_grad_()
     assert graph.loss is not None
-    loss = execute(graph, own)[graph.loss]
-    found = torch.autograd.grad(
-        loss, [own[name] for name in learnt], allow_unused=True, materialize_grads=True
+    loss = execute(graph, copies)[graph.loss]
+    gradients = torch.autograd.grad(
+        loss, [copies[name] for name in learnt], allow_unused=True, materialize_grads=True
     )
-    return [loss.detach(), *found]
+    return [loss.detach(), *gradients]
 
 
-def recognised(given: Example) -> OperatorGraph:
+def recognised(example: Example) -> OperatorGraph:
     """The graph with its mixtures as operators, which was seen to compute the same."""
-    given.model.double()
-    plain = capture(given)
+    example.model.double()
+    plain = capture(example)
     graph = with_routed_experts(plain)
     assert check(graph) == ()
-    values = values_of(given, plain)
+    values = values_of(example, plain)
     for one, other in zip(results(plain, values), results(graph, values), strict=True):
         assert torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
     return graph
@@ -60,9 +60,11 @@ def test_mixtral_of_the_zoo() -> None:
     graph = recognised(zoo_example(parse_source("zoo:mixtral-8x7b/tiny"), 4, torch.device("cpu")))
     assert mixtures(graph) == 2
     assert parse_graph(str(graph)).operators == graph.operators
-    (operator, _) = (own for own in graph.operators if own.kind == "routed_experts")
+    (operator, _) = (
+        candidate for candidate in graph.operators if candidate.kind == "routed_experts"
+    )
     splits = splits_of(graph.call(operator))
-    assert [(own.name, own.role) for own in splits] == [
+    assert [(split.name, split.role) for split in splits] == [
         ("sample", "sample"),
         ("expert", "parameter"),
         ("inner", "reduction"),
@@ -121,5 +123,5 @@ def test_experts_of_transformers(name: str) -> None:
     torch.manual_seed(0)
     model = getattr(library, f"{name}ForCausalLM")(config).train()
     words = torch.randint(0, 32, (4, 8))
-    given = Example(model=model, named={"input_ids": words, "labels": words.clone()})
-    assert mixtures(recognised(given)) == 1
+    example = Example(model=model, named={"input_ids": words, "labels": words.clone()})
+    assert mixtures(recognised(example)) == 1

@@ -33,23 +33,23 @@ class Model(nn.Module):
 
 def traced(function: Callable[[Any, Tensor], Tensor], *, training: bool = True) -> Traced:
     model = Model(function).train(training)
-    found = capture(Example(model=model, inputs=(torch.randn(3, 4),))).traced
-    assert found is not None
-    assert found.training is training
-    assert all(own.training is training for own in model.modules())
-    return found
+    trace = capture(Example(model=model, inputs=(torch.randn(3, 4),))).traced
+    assert trace is not None
+    assert trace.training is training
+    assert all(module.training is training for module in model.modules())
+    return trace
 
 
-def branching(own: Any, y: Tensor) -> Tensor:
-    return y * 2 if own.training else y.round()
+def branching(model: Any, y: Tensor) -> Tensor:
+    return y * 2 if model.training else y.round()
 
 
-def dropped(own: Any, y: Tensor) -> Tensor:
-    return functional.dropout(y, 0.1, training=own.training)
+def dropped(model: Any, y: Tensor) -> Tensor:
+    return functional.dropout(y, 0.1, training=model.training)
 
 
-def attended(own: Any, y: Tensor) -> Tensor:
-    rate = 0.1 if own.training else 0.0
+def attended(model: Any, y: Tensor) -> Tensor:
+    rate = 0.1 if model.training else 0.0
     return functional.scaled_dot_product_attention(y, y, y, dropout_p=rate)
 
 
@@ -83,8 +83,8 @@ OTHER: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", OTHER)
 def test_what_belongs_to_one_mode_is_said(name: str) -> None:
-    found = traced(OTHER[name]).other_mode
-    assert found.startswith("in evaluation mode the model computes something else, first at ")
+    sentence = traced(OTHER[name]).other_mode
+    assert sentence.startswith("in evaluation mode the model computes something else, first at ")
 
 
 def test_the_line_that_reads_the_mode_is_named() -> None:
@@ -93,6 +93,6 @@ def test_the_line_that_reads_the_mode_is_named() -> None:
 
 
 def test_a_graph_of_evaluation_is_not_one_of_training() -> None:
-    found = traced(dropped, training=False).other_mode
-    assert found.startswith("in training mode the model computes something else")
-    assert traced(lambda own, y: y, training=False).other_mode != ""
+    sentence = traced(dropped, training=False).other_mode
+    assert sentence.startswith("in training mode the model computes something else")
+    assert traced(lambda model, y: y, training=False).other_mode != ""

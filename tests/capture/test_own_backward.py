@@ -25,8 +25,8 @@ class StraightThrough(Function):
         return x.round()
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return given[0]
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
 
 
 class Reversed(Function):
@@ -36,8 +36,8 @@ class Reversed(Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, None]:
-        return -ctx.rate * given[0], None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return -ctx.rate * gradients[0], None
 
 
 class Clipped(Function):
@@ -48,8 +48,8 @@ class Clipped(Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return given[0].clamp(-5.0, 5.0)
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].clamp(-5.0, 5.0)
 
 
 class Swish(Function):
@@ -61,10 +61,10 @@ class Swish(Function):
         return x * torch.sigmoid(x)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         part = torch.sigmoid(x)
-        product: Tensor = given[0] * part * (1 + x * (1 - part))
+        product: Tensor = gradients[0] * part * (1 + x * (1 - part))
         return product
 
 
@@ -80,9 +80,9 @@ class Product(Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         x, w = ctx.saved_tensors
-        return given[0] @ w, given[0].t() @ x
+        return gradients[0] @ w, gradients[0].t() @ x
 
 
 class Outer(Function):
@@ -93,8 +93,8 @@ class Outer(Function):
         return applied(StraightThrough, x * 2)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return given[0] * 7
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 7
 
 
 class RightAround(Function):
@@ -105,8 +105,8 @@ class RightAround(Function):
         return applied(Reversed, x, 0.5) * 2  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return -given[0]
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return -gradients[0]
 
 
 class Noisy(Function):
@@ -119,9 +119,9 @@ class Noisy(Function):
         return x * kept
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (kept,) = ctx.saved_tensors
-        product: Tensor = given[0] * kept
+        product: Tensor = gradients[0] * kept
         return product
 
 
@@ -133,8 +133,8 @@ class NoisyBackward(Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return (given[0] * 2 + torch.rand_like(given[0])).floor()
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return (gradients[0] * 2 + torch.rand_like(gradients[0])).floor()
 
 
 class OfSingles(Function):
@@ -145,8 +145,8 @@ class OfSingles(Function):
         return x @ torch.eye(x.shape[-1], dtype=torch.float32)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
-        return given[0] * 3
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 3
 
 
 class Broken(Function):
@@ -155,7 +155,7 @@ class Broken(Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         raise RuntimeError("not here")
 
 
@@ -185,38 +185,38 @@ def example_of(function: Part) -> Example:
     return Example(model=Model(function).double(), inputs=inputs)
 
 
-def straight_by_hand(own: Any, y: Tensor, places: Tensor) -> Any:
+def straight_by_hand(model: Any, y: Tensor, places: Tensor) -> Any:
     return y + (y.round() - y).detach()
 
 
-def reversed_by_hand(own: Any, y: Tensor, places: Tensor) -> Any:
+def reversed_by_hand(model: Any, y: Tensor, places: Tensor) -> Any:
     return 2 * y.detach() - y
 
 
-def without_gradients(own: Any, y: Tensor, places: Tensor) -> Any:
+def without_gradients(model: Any, y: Tensor, places: Tensor) -> Any:
     with torch.no_grad():
-        fixed = own.second(y)
+        fixed = model.second(y)
     return y * fixed
 
 
-def with_gradients_inside(own: Any, y: Tensor, places: Tensor) -> Any:
+def with_gradients_inside(model: Any, y: Tensor, places: Tensor) -> Any:
     with torch.no_grad():
-        fixed = own.second(y)
+        fixed = model.second(y)
         with torch.enable_grad():
-            free = own.second(y) * 2
+            free = model.second(y) * 2
         product = fixed * free
     return y * fixed + free + product
 
 
-def mask_written_without_gradients(own: Any, y: Tensor, places: Tensor) -> Any:
+def mask_written_without_gradients(model: Any, y: Tensor, places: Tensor) -> Any:
     mask = torch.ones_like(y)
     with torch.no_grad():
         mask[:, 0] = 0.0
     return y * mask
 
 
-def gradient_of_gradient(own: Any, y: Tensor, places: Tensor) -> Any:
-    (slope,) = torch.autograd.grad((y**3).sum(), own.first.weight, create_graph=True)
+def gradient_of_gradient(model: Any, y: Tensor, places: Tensor) -> Any:
+    (slope,) = torch.autograd.grad((y**3).sum(), model.first.weight, create_graph=True)
     return y * slope.square().sum()
 
 
@@ -252,33 +252,33 @@ def test_gradients_are_those_of_the_module(name: str) -> None:
     graph = capture(example)
     parameters = dict(example.model.named_parameters())
     values = {
-        key: own.detach().requires_grad_() if key in parameters else own
-        for key, own in values_of(example, graph).items()
+        key: tensor.detach().requires_grad_() if key in parameters else tensor
+        for key, tensor in values_of(example, graph).items()
     }
-    found = execute(graph, values)[graph.outputs[0]]
-    torch.autograd.backward(found)
-    torch.testing.assert_close(found, loss)
-    for key, own in parameters.items():
-        expected = torch.zeros_like(own) if own.grad is None else own.grad
-        given = torch.zeros_like(own) if values[key].grad is None else values[key].grad
-        torch.testing.assert_close(given, expected)
+    output = execute(graph, values)[graph.outputs[0]]
+    torch.autograd.backward(output)
+    torch.testing.assert_close(output, loss)
+    for key, parameter in parameters.items():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        gradient = torch.zeros_like(parameter) if values[key].grad is None else values[key].grad
+        torch.testing.assert_close(gradient, expected)
 
 
 def test_a_backward_of_its_own_is_an_operator() -> None:
     graph = with_independent_samples(capture(example_of(RIGHT["own reversed"])))
-    (operator,) = (own for own in graph.operators if own.kind == "own_function")
-    told = dict(operator.attributes)
-    assert told["arguments"] == '[{"tensor": 0}, 0.5]'
-    assert str(told["function"]).partition("#")[0].endswith("test_own_backward:Reversed")
-    assert told["independent"] == (0, 0)
+    (operator,) = (candidate for candidate in graph.operators if candidate.kind == "own_function")
+    attributes = dict(operator.attributes)
+    assert attributes["arguments"] == '[{"tensor": 0}, 0.5]'
+    assert str(attributes["function"]).partition("#")[0].endswith("test_own_backward:Reversed")
+    assert attributes["independent"] == (0, 0)
     with pytest.raises(InputError, match="is not the one that was captured"):
         apply_function([torch.ones(1)], named(Reversed)[:-1] + "?", "[]")
 
 
 def test_a_function_of_one_precision_is_tried_in_it() -> None:
-    model = Model(lambda own, y, places: applied(OfSingles, y))
+    model = Model(lambda module, y, places: applied(OfSingles, y))
     example = Example(model=model, inputs=(torch.randn(3, 4), torch.tensor([1, 1, 2])))
-    assert "own_function" in {own.kind for own in capture(example).operators}
+    assert "own_function" in {operator.kind for operator in capture(example).operators}
 
 
 class Averaging(Function):
@@ -294,25 +294,25 @@ class Averaging(Function):
 
 
 def test_samples_that_backward_mixes_are_not_independent() -> None:
-    graph = capture(example_of(lambda own, y, places: applied(Averaging, y)))
+    graph = capture(example_of(lambda model, y, places: applied(Averaging, y)))
     graph = with_independent_samples(graph)
-    (operator,) = (own for own in graph.operators if own.kind == "own_function")
+    (operator,) = (candidate for candidate in graph.operators if candidate.kind == "own_function")
     assert "independent" not in dict(operator.attributes)
 
 
-def in_inference_mode(own: Any, y: Tensor, places: Tensor) -> Any:
+def in_inference_mode(model: Any, y: Tensor, places: Tensor) -> Any:
     with torch.inference_mode():
-        fixed = own.second(y)
+        fixed = model.second(y)
     return y * fixed.clone()
 
 
-def written_without_gradients(own: Any, y: Tensor, places: Tensor) -> Any:
+def written_without_gradients(model: Any, y: Tensor, places: Tensor) -> Any:
     with torch.no_grad():
         y.mul_(2.0)
     return y
 
 
-def hooked(own: Any, y: Tensor, places: Tensor) -> Any:
+def hooked(model: Any, y: Tensor, places: Tensor) -> Any:
     hanging: Any = y
     hanging.register_hook(lambda gradient: gradient * 2)
     return y
@@ -386,8 +386,8 @@ def test_a_hook_that_changes_an_output_is_part_of_the_graph() -> None:
     first = example.model.get_submodule("first")
     first.register_forward_hook(lambda module, inputs, output: output * 3)
     graph = capture(example)
-    found = execute(graph, values_of(example, graph))[graph.outputs[0]]
-    torch.testing.assert_close(found, example.model(*example.inputs))
+    computed = execute(graph, values_of(example, graph))[graph.outputs[0]]
+    torch.testing.assert_close(computed, example.model(*example.inputs))
 
 
 def test_nothing_of_pytorch_stays_changed() -> None:

@@ -25,16 +25,16 @@ def test_pieces_run_as_their_judge_says(case: Case) -> None:
             # They run together: see tests/graph/test_joint_splits.py, tests/run/test_experts.py.
             continue
         for piece in pieces(case.call, split, 2):
-            own = tuple(
+            operands = tuple(
                 None if tensor is None or box is None else cut(tensor, box)
                 for tensor, box in zip(tensors, piece.inputs, strict=True)
             )
             torch.manual_seed(0)
-            ours = run_call(piece.call, own)
+            ours = run_call(piece.call, operands)
             torch.manual_seed(0)
-            torch.testing.assert_close(ours, judged(piece.call, own), rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(ours, judged(piece.call, operands), rtol=1e-9, atol=1e-12)
             if family_of(case.call).differentiable:
-                _compare_gradients(ours, judged(piece.call, own), tensors)
+                _compare_gradients(ours, judged(piece.call, operands), tensors)
 
 
 def _compare_gradients(
@@ -49,10 +49,10 @@ def _compare_gradients(
         )
 
 
-def _gradients(made: tuple[torch.Tensor, ...], wanted: list[torch.Tensor]) -> list[torch.Tensor]:
+def _gradients(outputs: tuple[torch.Tensor, ...], wanted: list[torch.Tensor]) -> list[torch.Tensor]:
     """Zeros where there is none."""
     # Of complex numbers both parts: their sum alone has no gradient.
-    real = [torch.view_as_real(own) if own.is_complex() else own for own in made]
+    real = [torch.view_as_real(output) if output.is_complex() else output for output in outputs]
     learnt = [result.sum() for result in real if result.requires_grad]
-    found = torch.autograd.grad(learnt, wanted, materialize_grads=True)
-    return list(found)
+    gradients = torch.autograd.grad(learnt, wanted, materialize_grads=True)
+    return list(gradients)

@@ -32,12 +32,12 @@ BILLIONS = {
 
 
 def test_parameters_are_those_of_the_model_cards() -> None:
-    found = {}
+    billions = {}
     for name in published_names():
         model = example_of_class(parse_source(f"hf:{name}"), 1).model
-        found[name] = round(sum(own.numel() for own in model.parameters()) / 1e9, 2)
-    assert found == BILLIONS
-    assert tuple(found) == PUBLISHED
+        billions[name] = round(sum(parameter.numel() for parameter in model.parameters()) / 1e9, 2)
+    assert billions == BILLIONS
+    assert tuple(billions) == PUBLISHED
 
 
 def test_a_small_one_is_captured() -> None:

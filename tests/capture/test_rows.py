@@ -33,7 +33,7 @@ def captured(model: nn.Module, *shape: int) -> tuple[OperatorGraph, Tensor]:
 
 
 def shapes(graph: OperatorGraph, kind: str) -> list[tuple[int, ...]]:
-    return [own.outputs[0].spec.shape for own in graph.operators if own.kind == kind]
+    return [operator.outputs[0].spec.shape for operator in graph.operators if operator.kind == kind]
 
 
 def test_attention_of_pytorch_cuts_samples_everywhere() -> None:

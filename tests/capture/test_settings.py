@@ -31,8 +31,8 @@ class Model(nn.Module):
         self.drop = nn.Dropout(settings.rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.drop(x.view(-1, self.settings.heads))
-        return found
+        output: Tensor = self.drop(x.view(-1, self.settings.heads))
+        return output
 
 
 class Changed(Model):
@@ -85,8 +85,8 @@ class Noting(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.settings.heads = x.shape[1]
-        found: Tensor = self.layer(x)
-        return found
+        output: Tensor = self.layer(x)
+        return output
 
 
 def test_what_forward_notes_in_a_configuration_does_not_count() -> None:
@@ -106,8 +106,8 @@ class Aliased(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.settings["seen"].append(x.shape[0])
-        found: Tensor = self.layer(x)
-        return found
+        output: Tensor = self.layer(x)
+        return output
 
 
 def test_attributes_are_the_same_objects_after_a_capture() -> None:
@@ -122,9 +122,9 @@ def test_attributes_are_the_same_objects_after_a_capture() -> None:
 
 
 def test_other_code_is_another_model() -> None:
-    found = traced(Model(Configuration())).difference(traced(Changed(Configuration())))
-    assert found is not None
-    assert found.startswith("the code of the model (Model) is digest ")
+    difference = traced(Model(Configuration())).difference(traced(Changed(Configuration())))
+    assert difference is not None
+    assert difference.startswith("the code of the model (Model) is digest ")
 
 
 def test_what_a_library_hangs_into_pytorch_is_no_code_of_a_model(
@@ -133,18 +133,18 @@ def test_what_a_library_hangs_into_pytorch_is_no_code_of_a_model(
     """Transformers gives nn.Module a `smart_apply` when it first sets weights, on ranks alone."""
     before = modules_of(Model(Configuration()))
     _code.cache_clear()
-    monkeypatch.setattr(nn.Module, "smart_apply", lambda own: own.apply(print), raising=False)
+    monkeypatch.setattr(nn.Module, "smart_apply", lambda module: module.apply(print), raising=False)
     assert modules_of(Model(Configuration())) == before
 
 
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "BertForMaskedLM"])
 def test_a_model_of_transformers_is_the_same_on_every_device(name: str) -> None:
     sizes = "num_hidden_layers=2&hidden_size=32&num_attention_heads=2&vocab_size=64&sequence=8"
-    found = [
-        traced(load_example(f"hf:{name}?{sizes}", 2, torch.device(own)).model)
-        for own in ("meta", "cpu")
+    traces = [
+        traced(load_example(f"hf:{name}?{sizes}", 2, torch.device(device)).model)
+        for device in ("meta", "cpu")
     ]
-    assert found[0].difference(found[1]) is None
+    assert traces[0].difference(traces[1]) is None
 
 
 def test_code_is_told_apart_whatever_python_reads_it() -> None:

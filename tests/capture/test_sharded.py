@@ -59,9 +59,9 @@ def gradients(value: Tensor, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     weights = torch.randn(
         value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(5)
     )
-    learnt = {name: own for name, own in values.items() if own.requires_grad}
-    found = torch.autograd.grad(value, list(learnt.values()), weights, materialize_grads=True)
-    return dict(zip(learnt, found, strict=True))
+    learnt = {name: tensor for name, tensor in values.items() if tensor.requires_grad}
+    grads = torch.autograd.grad(value, list(learnt.values()), weights, materialize_grads=True)
+    return dict(zip(learnt, grads, strict=True))
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -69,9 +69,9 @@ def test_every_form_is_the_plain_graph(form: Form) -> None:
     plain, sharded = graphs(form)
     values = drawn(plain)
     expected = execute(plain, values)["y"]
-    made = execute_sharded(sharded, values)["y"]
-    torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-13)
-    ours, theirs = gradients(made, values), gradients(expected, values)
+    output = execute_sharded(sharded, values)["y"]
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-13)
+    ours, theirs = gradients(output, values), gradients(expected, values)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
 
 
@@ -82,27 +82,27 @@ def test_plain_graphs_run_as_they_are(form: Form) -> None:
     assert torch.equal(execute_sharded(plain, values)["y"], execute(plain, values)["y"])
 
 
-def as_pieces(own: Shards) -> Pieces:
+def as_pieces(shards: Shards) -> Pieces:
     """The same tensor, held the other way."""
-    return Pieces(own.type, torch.from_numpy(np.ascontiguousarray(own.whole)))
+    return Pieces(shards.type, torch.from_numpy(np.ascontiguousarray(shards.whole)))
 
 
 @pytest.mark.parametrize("operator", PARALLEL)
 @given(st.data())
 def test_parallel_operators_are_those_of_the_definition(operator: str, data: st.DataObject) -> None:
-    attributes, own = data.draw(moves(operator))
-    (expected,) = run(operator, attributes, (own,))
-    made = moved(operator, attributes, as_pieces(own))
-    assert made.type == expected.type
-    np.testing.assert_array_equal(made.whole.numpy(), expected.whole)
-    at = [data.draw(st.integers(0, axis.degree - 1)) for axis in made.type]
-    inside = [data.draw(st.integers(0, n.size // n.degree - 1)) for n in made.type[:FRONT]]
+    attributes, operand = data.draw(moves(operator))
+    (expected,) = run(operator, attributes, (operand,))
+    output = moved(operator, attributes, as_pieces(operand))
+    assert output.type == expected.type
+    np.testing.assert_array_equal(output.whole.numpy(), expected.whole)
+    at = [data.draw(st.integers(0, axis.degree - 1)) for axis in output.type]
+    inside = [data.draw(st.integers(0, n.size // n.degree - 1)) for n in output.type[:FRONT]]
     front = tuple(
         place * (axis.size // axis.degree) + own_place
-        for axis, place, own_place in zip(made.type, at, inside, strict=False)
+        for axis, place, own_place in zip(output.type, at, inside, strict=False)
     )
     np.testing.assert_array_equal(
-        piece(made, front, at[FRONT:]).numpy(), expected.values[tuple(at)][tuple(inside)]
+        piece(output, front, at[FRONT:]).numpy(), expected.values[tuple(at)][tuple(inside)]
     )
 
 
@@ -179,13 +179,13 @@ WHOLE = {("embedding", "t"), ("embedding_bag", "t"), ("experts", "e")}
 def operands_of(case: Case) -> tuple[Pieces, ...]:
     """The operands of a case in the order of its call; rows of tables that are there."""
     order = KINDS[case.definition.name][1]
-    found: dict[int, Pieces] = {}
-    for number, name, own in zip(order, case.definition.operands, case.operands, strict=True):
-        pieces = as_pieces(own)
+    operands: dict[int, Pieces] = {}
+    for number, name, operand in zip(order, case.definition.operands, case.operands, strict=True):
+        pieces = as_pieces(operand)
         if (case.definition.name, name) in WHOLE:
             pieces = Pieces(pieces.type, pieces.whole.long())
-        found[number] = pieces
-    return tuple(found[number] for number in range(len(order)))
+        operands[number] = pieces
+    return tuple(operands[number] for number in range(len(order)))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -196,11 +196,11 @@ def test_kernels_in_pieces_are_the_definition(name: str, data: st.DataObject) ->
     call, order = call_of(case), KINDS[name][1]
     (expected,) = run(name, case.attributes, case.operands)
     reading = OperatorReading(name, case.attributes, order)
-    types = [own.type for own in case.operands]
+    types = [operand.type for operand in case.operands]
     work = defined_work(call, reading, DEFINITIONS[name], types)
-    (made,) = run_tasks(call, work, operands_of(case), (expected.type,))
-    assert made.type == expected.type
-    np.testing.assert_allclose(made.whole.numpy(), expected.whole, rtol=1e-10, atol=1e-12)
+    (output,) = run_tasks(call, work, operands_of(case), (expected.type,))
+    assert output.type == expected.type
+    np.testing.assert_allclose(output.whole.numpy(), expected.whole, rtol=1e-10, atol=1e-12)
 
 
 HEAD = "graph g\ninput x: float64[n=4, k=6]\nparameter w: float64[o=8, k=6]\n"

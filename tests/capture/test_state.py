@@ -46,71 +46,71 @@ def example_of(function: Function) -> Example:
     return Example(model=Model(function), inputs=(torch.randn(3, 4),))
 
 
-def averaged(own: Any, y: Tensor) -> Any:
+def averaged(model: Any, y: Tensor) -> Any:
     with torch.no_grad():
-        own.average.mul_(0.9).add_(y.mean(0), alpha=0.1)
+        model.average.mul_(0.9).add_(y.mean(0), alpha=0.1)
     return y
 
 
-def assigned(own: Any, y: Tensor) -> Any:
-    own.average = 0.9 * own.average + 0.1 * y.detach().mean(0)
+def assigned(model: Any, y: Tensor) -> Any:
+    model.average = 0.9 * model.average + 0.1 * y.detach().mean(0)
     return y
 
 
-def given_data(own: Any, y: Tensor) -> Any:
-    own.average.data = y.detach().mean(0)
+def given_data(model: Any, y: Tensor) -> Any:
+    model.average.data = y.detach().mean(0)
     return y
 
 
-def queued(own: Any, y: Tensor) -> Any:
-    own.queue[:2] = y.detach()[0, :2]
-    return y + own.queue
+def queued(model: Any, y: Tensor) -> Any:
+    model.queue[:2] = y.detach()[0, :2]
+    return y + model.queue
 
 
-def shortened(own: Any, y: Tensor) -> Any:
-    return y + own.words(torch.zeros(3, dtype=torch.int64))
+def shortened(model: Any, y: Tensor) -> Any:
+    return y + model.words(torch.zeros(3, dtype=torch.int64))
 
 
-def followed(own: Any, y: Tensor) -> Any:
-    return own.instance(y[None])[0]
+def followed(model: Any, y: Tensor) -> Any:
+    return model.instance(y[None])[0]
 
 
-def averaged_over_all(own: Any, y: Tensor) -> Any:
-    return own.mean(y)
+def averaged_over_all(model: Any, y: Tensor) -> Any:
+    return model.mean(y)
 
 
-def unused(own: Any, y: Tensor) -> Any:
-    own.norm(2 * y).relu()
+def unused(model: Any, y: Tensor) -> Any:
+    model.norm(2 * y).relu()
     return y
 
 
-def counted(own: Any, y: Tensor) -> Any:
-    own.steps += 1
-    return y * own.steps
+def counted(model: Any, y: Tensor) -> Any:
+    model.steps += 1
+    return y * model.steps
 
 
-def scheduled(own: Any, y: Tensor) -> Any:
-    own.steps += 1
-    return y * 2 if own.steps > 1000 else y
+def scheduled(model: Any, y: Tensor) -> Any:
+    model.steps += 1
+    return y * 2 if model.steps > 1000 else y
 
 
-def initialised(own: Any, y: Tensor) -> Any:
-    if own.first:
-        own.first = False
+def initialised(model: Any, y: Tensor) -> Any:
+    if model.first:
+        model.first = False
         return y - y.mean()
     return y
 
 
-def recurrent(own: Any, y: Tensor) -> Any:
-    if own.hidden is not None:
-        y = y + own.hidden
-    own.hidden = y.detach()
+def recurrent(model: Any, y: Tensor) -> Any:
+    if model.hidden is not None:
+        y = y + model.hidden
+    model.hidden = y.detach()
     return y
 
 
-def remembered(own: Any, y: Tensor) -> Any:
-    own.history.append(y.detach())
-    return y + sum(own.history)
+def remembered(model: Any, y: Tensor) -> Any:
+    model.history.append(y.detach())
+    return y + sum(model.history)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def remembered(own: Any, y: Tensor) -> Any:
             r"more than once by 'norm', and what the call at .*test_state\.py:\d+ makes is not",
         ),
         (
-            lambda own, y: y + own.norm.running_mean,
+            lambda model, y: y + model.norm.running_mean,
             r"reads 'norm\.running_mean' at .*test_state\.py:\d+, which a batch normalisation",
         ),
         (counted, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
@@ -146,24 +146,24 @@ def test_state_that_a_later_step_would_see(function: Function, sentence: str) ->
     assert (kept["steps"], kept["first"], kept["hidden"], kept["history"]) == (0, True, None, [])
 
 
-def only_counted(own: Any, y: Tensor) -> Any:
-    own.steps += 1
+def only_counted(model: Any, y: Tensor) -> Any:
+    model.steps += 1
     return y
 
 
-def shown(own: Any, y: Tensor) -> Any:
-    own.shown = y
-    own.history.append(y.detach())
+def shown(model: Any, y: Tensor) -> Any:
+    model.shown = y
+    model.history.append(y.detach())
     return y
 
 
-def cached(own: Any, y: Tensor) -> Any:
-    if own.cache is None:
-        own.cache = torch.cos(own.rates)
-    return y * own.cache
+def cached(model: Any, y: Tensor) -> Any:
+    if model.cache is None:
+        model.cache = torch.cos(model.rates)
+    return y * model.cache
 
 
-def made_of_numbers(own: Any, y: Tensor) -> Any:
+def made_of_numbers(model: Any, y: Tensor) -> Any:
     total = torch.tensor(0.0)
     total += 2.0
     return y * total
@@ -178,16 +178,16 @@ def test_what_no_later_step_reads_is_let_through(function: Function) -> None:
     assert "shown" not in kept
 
 
-def without_gradients(own: Any, y: Tensor) -> Any:
+def without_gradients(model: Any, y: Tensor) -> Any:
     with torch.no_grad():
-        other = own.norm(2 * y)
+        other = model.norm(2 * y)
     return y + other
 
 
-@pytest.mark.parametrize("function", [lambda own, y: own.norm(y), without_gradients])
+@pytest.mark.parametrize("function", [lambda model, y: model.norm(y), without_gradients])
 def test_a_batch_normalisation_can_be_called_several_times(function: Function) -> None:
     calls = following(capture(example_of(function)))["norm.running_mean"]
-    assert [own.name for own in calls] == ["norm.batch_norm", "norm.batch_norm_2"]
+    assert [call.name for call in calls] == ["norm.batch_norm", "norm.batch_norm_2"]
 
 
 class Leaf(nn.Module):
@@ -251,6 +251,6 @@ class Before(Features):
 
 def test_what_this_call_has_left_can_be_read() -> None:
     graph = capture(Example(model=Features(), inputs=(torch.zeros(3, 4),)))
-    assert any(own.kind == "abs" for own in graph.operators)
+    assert any(operator.kind == "abs" for operator in graph.operators)
     with pytest.raises(InputError, match="reads 'features'"):
         capture(Example(model=Before(), inputs=(torch.zeros(3, 4),)))

@@ -62,11 +62,16 @@ def test_the_captured_graph_is_the_model(name: str) -> None:
     example = Example(model=model, named=inputs_of(name))
     graph = capture(example)
     assert check(graph) == ()
-    masked = [own for own in graph.operators if own.kind == "scaled_dot_product_attention"]
+    masked = [
+        operator for operator in graph.operators if operator.kind == "scaled_dot_product_attention"
+    ]
     if name == "LlamaForCausalLM":
         # As when it runs: a model that is exported would get masks instead.
-        told = [(len(own.inputs), dict(own.attributes).get("is_causal")) for own in masked]
-        assert told == [(3, True), (3, True)]
+        causal = [
+            (len(operator.inputs), dict(operator.attributes).get("is_causal"))
+            for operator in masked
+        ]
+        assert causal == [(3, True), (3, True)]
     torch.manual_seed(1)
     expected = model(**example.named).loss
     torch.manual_seed(1)

@@ -125,5 +125,5 @@ def test_full_size(name: str) -> None:
 
 def test_kept_figures_are_those_of_the_zoo() -> None:
     """What `meshwright models` lists; `benchmarks/zoo_figures.py` computes it anew."""
-    kept = {name: own.figures.parameters for name, own in zoo_figures().items()}
+    kept = {name: entry.figures.parameters for name, entry in zoo_figures().items()}
     assert kept == {model.name: model.parameters for model in ENTRIES}

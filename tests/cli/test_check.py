@@ -66,59 +66,59 @@ def test_megatron_does_not_divide(verb: Verb) -> None:
 
 def test_megatron_does_not_fit(verb: Verb) -> None:
     words = ("--cluster", "gcp-a100", "--nodes", "1", "--gpus", "4", "--no-plan")
-    code, found = verb.document("megatron_not_fitting.sh", *words)
-    assert (code, found["runs"], found["fits"]) == (1, True, False)
-    assert found["missing_bytes"] == found["memory_bytes"] - found["device_bytes"] > 0
+    code, report = verb.document("megatron_not_fitting.sh", *words)
+    assert (code, report["runs"], report["fits"]) == (1, True, False)
+    assert report["missing_bytes"] == report["memory_bytes"] - report["device_bytes"] > 0
     # Gradients and a copy of the scores are in float32: sharding Adam's state is not enough.
-    assert ["--micro-batch-size 4"] in [own["changes"] for own in found["fixes"]]
-    assert all(own["fits"] for own in found["fixes"])
-    assert found["best"]["fits"]
+    assert ["--micro-batch-size 4"] in [fix["changes"] for fix in report["fixes"]]
+    assert all(fix["fits"] for fix in report["fixes"])
+    assert report["best"]["fits"]
 
 
 def test_megatron_fits_badly(verb: Verb) -> None:
-    code, found = verb.document("megatron_fitting_badly.sh", *SHARED, "--no-plan")
-    assert (code, found["fits"]) == (0, True)
-    assert found["matrix"]["tensor"] == [2, 4]
-    assert found["loads"][0]["what"] == "node/nic"
-    assert found["best"]["config"]["tensor"] <= 4
-    assert found["best"]["step_s"] < found["step_s"] / 3
+    code, report = verb.document("megatron_fitting_badly.sh", *SHARED, "--no-plan")
+    assert (code, report["fits"]) == (0, True)
+    assert report["matrix"]["tensor"] == [2, 4]
+    assert report["loads"][0]["what"] == "node/nic"
+    assert report["best"]["config"]["tensor"] <= 4
+    assert report["best"]["step_s"] < report["step_s"] / 3
 
 
 def test_torchtitan_does_not_divide(verb: Verb) -> None:
     words = ("--cluster", "dgx-a100", "--nodes", "8", "--no-better")
-    code, found = verb.document("torchtitan_not_dividing.toml", *words)
-    assert (code, found["runs"], found["best"]) == (1, False, None)
-    assert [own["problem"] for own in found["problems"]] == [
+    code, report = verb.document("torchtitan_not_dividing.toml", *words)
+    assert (code, report["runs"], report["best"]) == (1, False, None)
+    assert [problem["problem"] for problem in report["problems"]] == [
         "pipeline 1 x data 2 x context 3 x tensor 16 is 96, and cluster 'dgx-a100' has 64 devices",
         "tensor 16 does not divide 8 heads of keys and values",
         "8192 positions cannot be cut into 6 equal pieces, two for each of context 3",
     ]
-    assert [own["remedy"] for own in found["problems"]][1:] == [
+    assert [problem["remedy"] for problem in report["problems"]][1:] == [
         "give tensor 8", "give context 2 or 4"
     ]  # fmt: skip
 
 
 def test_torchtitan_does_not_fit(verb: Verb) -> None:
     words = ("--cluster", "dgx-a100", "--nodes", "1", "--no-better")
-    code, found = verb.document("torchtitan_not_fitting.toml", *words)
-    assert (code, found["runs"], found["fits"]) == (1, True, False)
-    parts = found["memory"]
+    code, report = verb.document("torchtitan_not_fitting.toml", *words)
+    assert (code, report["runs"], report["fits"]) == (1, True, False)
+    parts = report["memory"]
     assert max(parts, key=parts.get) == "activations"
-    fixes = [own["changes"] for own in found["fixes"]]
+    fixes = [fix["changes"] for fix in report["fixes"]]
     assert ['activation_checkpoint.mode = "full"'] in fixes
     # A smaller micro-batch must not make the step smaller.
     assert ["training.local_batch_size = 1", "training.global_batch_size = 32"] in fixes
 
 
 def test_torchtitan_fits_badly(verb: Verb) -> None:
-    code, found = verb.document("torchtitan_fitting_badly.toml", *SHARED, "--no-plan")
-    assert (code, found["fits"]) == (0, True)
-    assert found["loads"][0]["what"] == "node/nic"
-    assert found["best"]["changes"][:2] == [
+    code, report = verb.document("torchtitan_fitting_badly.toml", *SHARED, "--no-plan")
+    assert (code, report["fits"]) == (0, True)
+    assert report["loads"][0]["what"] == "node/nic"
+    assert report["best"]["changes"][:2] == [
         "parallelism.data_parallel_replicate_degree = 4",
         "parallelism.data_parallel_shard_degree = 4",
     ]
-    assert found["best"]["step_s"] < found["step_s"] / 3
+    assert report["best"]["step_s"] < report["step_s"] / 3
 
 
 SMALL = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&hidden=32&sequence=16"
@@ -162,14 +162,14 @@ def test_replicas_of_shards_are_shards_of_neighbours(verb: Verb, tmp_path: Path)
     sizes = "zoo:llama3-8b?layers=2&sequence=512"
     machine = ("--cluster", "dgx-a100", "--nodes", "1", "--gpus", "4", "--no-better")
     code, out, _ = verb(str(file), sizes, *machine, "--json")
-    found = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    assert found["config"]["shard_within"] == 2
+    assert report["config"]["shard_within"] == 2
     file.write_text(f"{text}data_parallel_replicate_degree = 1\n")
     _, out, _ = verb(str(file), sizes, *machine, "--json")
     whole = json.loads(out)["memory"]
-    assert found["memory"]["optimizer"] == pytest.approx(2 * whole["optimizer"], rel=0.01)
-    limit = str(found["memory_bytes"] - (1 << 20)) + "B"
+    assert report["memory"]["optimizer"] == pytest.approx(2 * whole["optimizer"], rel=0.01)
+    limit = str(report["memory_bytes"] - (1 << 20)) + "B"
     file.write_text(f"{text}data_parallel_replicate_degree = 2\n")
     code, out, _ = verb(str(file), sizes, *machine, "--memory", limit)
     assert code == 1

@@ -43,8 +43,8 @@ def test_help_and_import_do_without_torch_and_numpy() -> None:
 
 
 def test_place_json() -> None:
-    found = document(*PLACE, "--reduce", "data", "--bytes", "8GiB")
-    placements = found["placements"]
+    report = document(*PLACE, "--reduce", "data", "--bytes", "8GiB")
+    placements = report["placements"]
     assert isinstance(placements, list)
     assert [p["matrix"] for p in placements] == [
         [[1, 4], [4, 4]],
@@ -80,10 +80,10 @@ def test_place_sweep_and_all_programs() -> None:
 
 
 def test_reduce_lists_programs_of_a_placement() -> None:
-    found = document(
+    report = document(
         "reduce", "--axes", "data=4,tensor=16", "--matrix", "[[2 2] [2 8]]", "--reduce", "tensor"
     )
-    programs = found["programs"]
+    programs = report["programs"]
     assert isinstance(programs, list)
     assert len(programs) == 93
     again = document(
@@ -101,8 +101,8 @@ def test_reduce_lists_programs_of_a_placement() -> None:
 
 
 def test_validate_p2_json() -> None:
-    found = document("validate", "p2")
-    rows, summary = found["rows"], found["summary"]
+    report = document("validate", "p2")
+    rows, summary = report["rows"], report["summary"]
     assert isinstance(rows, list)
     assert isinstance(summary, dict)
     assert len(rows) == 248
@@ -117,8 +117,8 @@ def test_clusters_are_listed_drawn_and_written(tmp_path: Path) -> None:
     assert "2 x cpu of 4 gpu" in typed("clusters", "gcp-v100").stdout
     file = tmp_path / "mine.toml"
     file.write_text(typed("clusters", "summit", "--resize", "node=2", "--toml").stdout)
-    found = document("place", "--cluster", str(file), "--axes", "data=12", "--reduce", "data")
-    assert found["hierarchy"] == [2, 2, 3]
+    report = document("place", "--cluster", str(file), "--axes", "data=12", "--reduce", "data")
+    assert report["hierarchy"] == [2, 2, 3]
 
 
 MISTAKES = [

@@ -28,9 +28,9 @@ def test_every_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
     assert isinstance(root, typer.core.TyperGroup)
     with root.make_context("meshwright", ["models"]) as context:
         for verb, *words in lines(tmp_path):
-            own = root.get_command(context, verb)
-            assert own is not None
-            own.make_context(verb, list(words), parent=context).close()
+            subcommand = root.get_command(context, verb)
+            assert subcommand is not None
+            subcommand.make_context(verb, list(words), parent=context).close()
 
 
 def test_everything_goes_into_the_folder(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_everything_goes_into_the_folder(tmp_path: Path) -> None:
         if word.startswith(("--save=", "--out=", "--report=", "--trace="))
     }
     assert len(written) == 6
-    assert all(Path(own).parent == tmp_path for own in written)
+    assert all(Path(file).parent == tmp_path for file in written)
 
 
 def test_a_file_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

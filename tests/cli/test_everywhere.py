@@ -26,13 +26,15 @@ COLOURS = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|9\d)(?:;\d+)*m")
 def on_a_terminal(*words: str, **environment: str) -> str:
     """What a verb writes to a terminal."""
     reader, writer = os.openpty()
-    own = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS"}}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS"}
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "meshwright", *words],
         stdin=writer,
         stdout=writer,
         stderr=subprocess.DEVNULL,
-        env=own | {"TERM": "xterm-256color"} | environment,
+        env=inherited | {"TERM": "xterm-256color"} | environment,
     )
     os.close(writer)
     written = b""
@@ -184,13 +186,13 @@ def test_tables_are_as_wide_as_the_terminal(width: int) -> None:
 
 def test_verbose_tells_on_standard_error_what_happens() -> None:
     quiet = typed("capture", "zoo:lenet/tiny")
-    told = typed("--verbose", "capture", "zoo:lenet/tiny")
+    verbose = typed("--verbose", "capture", "zoo:lenet/tiny")
     assert quiet.stderr == ""
-    assert told.stdout == quiet.stdout
+    assert verbose.stdout == quiet.stdout
     assert re.fullmatch(
         r" +\d+\.\d\d s  capture\.load: captured zoo:lenet/tiny in \d+\.\d\d s: "
         r"\d+ operators, 288 parameters\n",
-        told.stderr,
+        verbose.stderr,
     )
 
 
@@ -246,10 +248,10 @@ def test_calibrate_json(tmp_path: Path) -> None:
     words = ["calibrate", "zoo:lenet/tiny", "--largest", "1", "--budget", "1", "--json"]
     done = typed(*words, "--out", "prices.jsonl", folder=tmp_path)
     assert done.returncode == Exit.DONE, done.stderr
-    found = json.loads(done.stdout)
-    assert found.keys() == {"calls", "measured", "known", "failures", "stopped", "saved"}
+    report = json.loads(done.stdout)
+    assert report.keys() == {"calls", "measured", "known", "failures", "stopped", "saved"}
     lines = (tmp_path / "prices.jsonl").read_text().splitlines()
-    assert found["measured"] == len(lines) - 1 > 0
+    assert report["measured"] == len(lines) - 1 > 0
 
 
 def test_the_sweep_to_start_from_is_a_sweep() -> None:

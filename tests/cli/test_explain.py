@@ -27,8 +27,8 @@ def meshwright(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def document(folder: Path, *arguments: str) -> dict[str, Any]:
     result = meshwright(folder, *arguments, "--json")
     assert (result.returncode, result.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +57,11 @@ def test_explain_prints_every_part(folder: Path) -> None:
 
 
 def test_explain_for_scripts(folder: Path) -> None:
-    found = document(folder, "explain", "gloo.json", "--memory", "1GB", "--budget", "0")
-    assert found["memory_limit_bytes"] == 10**9
-    assert found["backend"] == "gloo"
-    assert {own["subject"] for own in found["decisions"]} >= {"zero", "recompute"}
-    assert found["stopped"] in ("complete", "budget")
+    report = document(folder, "explain", "gloo.json", "--memory", "1GB", "--budget", "0")
+    assert report["memory_limit_bytes"] == 10**9
+    assert report["backend"] == "gloo"
+    assert {decision["subject"] for decision in report["decisions"]} >= {"zero", "recompute"}
+    assert report["stopped"] in ("complete", "budget")
 
 
 def test_diff_prints_every_part(folder: Path) -> None:
@@ -75,10 +75,10 @@ def test_diff_prints_every_part(folder: Path) -> None:
 
 
 def test_diff_of_plans_for_other_libraries(folder: Path) -> None:
-    found = document(folder, "diff", "expert.json", "gloo.json")
-    assert [own["backend"] for own in found["plans"]] == ["nccl", "gloo"]
-    assert found["options"] == [{"name": "backend", "one": "nccl", "other": "gloo"}]
-    assert found["speedup"] != 1
+    report = document(folder, "diff", "expert.json", "gloo.json")
+    assert [plan["backend"] for plan in report["plans"]] == ["nccl", "gloo"]
+    assert report["options"] == [{"name": "backend", "one": "nccl", "other": "gloo"}]
+    assert report["speedup"] != 1
 
 
 def test_diff_of_a_plan_with_itself(folder: Path) -> None:
@@ -89,10 +89,10 @@ def test_diff_of_a_plan_with_itself(folder: Path) -> None:
 
 
 def test_diff_of_other_models_is_no_mistake(folder: Path) -> None:
-    found = document(folder, "diff", "expert.json", "cnn.json")
-    assert found["same"] is False
-    assert found["graph"].startswith("the graphs differ: transformer (")
-    assert found["cluster"] is None
+    report = document(folder, "diff", "expert.json", "cnn.json")
+    assert report["same"] is False
+    assert report["graph"].startswith("the graphs differ: transformer (")
+    assert report["cluster"] is None
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,12 @@ def test_an_example_is_shown_in_one_piece() -> None:
 
 
 def cases() -> list[object]:
-    found: list[object] = []
+    parameters: list[object] = []
     for path in EXAMPLES:
-        own = [pytest.mark.ranks] if path == "meshwright run" else []
+        marks = [pytest.mark.ranks] if path == "meshwright run" else []
         if path not in (*FIRST, "meshwright demo"):
-            found.append(pytest.param(path, marks=own, id=path))
-    return found
+            parameters.append(pytest.param(path, marks=marks, id=path))
+    return parameters
 
 
 @pytest.mark.parametrize("path", cases())

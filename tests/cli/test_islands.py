@@ -40,14 +40,14 @@ def test_plan_says_which_island_does_what(folder: Path) -> None:
     assert "against fast alone: " in printed
     assert "lower bound: " in printed
     plan = load_island_plan(folder / "plan.json")
-    assert [own.share for own in plan.parts] == [4, 2]
+    assert [part.share for part in plan.parts] == [4, 2]
 
 
 def test_explain_names_the_straggler(folder: Path) -> None:
     result = typed("explain", "plan.json", folder=folder)
     assert "straggler: a device of 'slow' does" in result.stdout
     document = json.loads(typed("explain", "plan.json", "--json", folder=folder).stdout)
-    without = {own["island"]: own["change"] for own in document["without"]}
+    without = {entry["island"]: entry["change"] for entry in document["without"]}
     assert without["fast"] > without["slow"] > 0
 
 
@@ -63,8 +63,8 @@ def test_a_regular_plan_keeps_the_batch_of_a_plan_over_islands(folder: Path) -> 
     machine = machine_of(island("fast", 1), island("slow", 1, speed=0.5))
     (folder / "small.toml").write_text(dump_machine(machine))
     words = ("plan", "zoo:lenet/tiny", "--batch", "6", "-c", "small.toml", "--budget", "2s")
-    made = typed(*words, "--cores", "1", "-o", "lenet.json", folder=folder)
-    assert made.returncode == 0, made.stderr
+    planned = typed(*words, "--cores", "1", "-o", "lenet.json", folder=folder)
+    assert planned.returncode == 0, planned.stderr
     words = ("replan", "lenet.json", "--without", "slow", "--budget", "1s", "-o", "one.json")
     assert typed(*words, folder=folder).returncode == 0
     left = load_plan(folder / "one.json")
@@ -91,7 +91,7 @@ def test_reduce_finds_programs_over_unequal_groups(tmp_path: Path) -> None:
     assert "x as fast as a single AllReduce over all devices (" in shown.stdout
     document = json.loads(typed(*REDUCE, "data=7", "--json", folder=tmp_path).stdout)
     assert (document["count"], document["islands"]) == (1928, {"big": [2, 2], "small": [3]})
-    times = [own["predicted_s"] for own in document["programs"]]
+    times = [program["predicted_s"] for program in document["programs"]]
     assert times == sorted(times)
     best = document["programs"][0]
     again = typed(*REDUCE, "data=7", "--program", best["program"], "--json", folder=tmp_path)

@@ -48,10 +48,13 @@ def folder(tmp_path: Path) -> Path:
 
 def test_models_lists_figures(folder: Path) -> None:
     result = meshwright(folder, "models", "mlp", "xdl", "--json")
-    found = {one["name"]: one for one in json.loads(result.stdout)["models"]}
-    assert found["mlp"]["parameters"] == 956_301_312
-    assert found["xdl"]["flops"] == found["xdl"]["forward_flops"] + found["xdl"]["backward_flops"]
-    assert found["mlp"]["memory_bytes"] > 4 * 4 * 956_301_312
+    figures = {one["name"]: one for one in json.loads(result.stdout)["models"]}
+    assert figures["mlp"]["parameters"] == 956_301_312
+    assert (
+        figures["xdl"]["flops"]
+        == figures["xdl"]["forward_flops"] + figures["xdl"]["backward_flops"]
+    )
+    assert figures["mlp"]["memory_bytes"] > 4 * 4 * 956_301_312
 
 
 def test_capture_a_users_model_save_it_and_load_it_again(folder: Path) -> None:

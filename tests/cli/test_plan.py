@@ -71,14 +71,14 @@ class Search:
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     """A folder to work in, and the search that works there."""
-    found = Search()
-    machines = SimpleNamespace(best_of_devices=found.best_of_devices)
-    monkeypatch.setattr(find_plan, "best_plan", found.best_plan)
+    searcher = Search()
+    machines = SimpleNamespace(best_of_devices=searcher.best_of_devices)
+    monkeypatch.setattr(find_plan, "best_plan", searcher.best_plan)
     monkeypatch.setitem(sys.modules, "meshwright.search.joint.machines", machines)
-    monkeypatch.setattr(explain, "explain", found.explain)
+    monkeypatch.setattr(explain, "explain", searcher.explain)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")
-    return found
+    return searcher
 
 
 @pytest.fixture
@@ -146,14 +146,14 @@ def test_a_report_and_a_trace_are_written_beside_the_plan(search: Search, run: R
 def test_json(search: Search, run: Run) -> None:
     code, out, err = run(*PLAN, "--json", "--explain", "--out", "mine.json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
+    report = json.loads(out)
     assert {
         "step_s", "bound_s", "gap", "memory_bytes", "search_s", "baselines", "plan", "fits",
         "saved", "decisions", "refused", "stopped", "simulated",
-    } <= found.keys()  # fmt: skip
-    assert found["saved"] == "mine.json"
-    assert found["plan"]["degrees"] == {"sample": 4}
-    assert found["decisions"][0] == {
+    } <= report.keys()  # fmt: skip
+    assert report["saved"] == "mine.json"
+    assert report["plan"]["degrees"] == {"sample": 4}
+    assert report["decisions"][0] == {
         "subject": "layout of conv",
         "chosen": "sample 4",
         "runner_up": "channel 4",
@@ -163,8 +163,8 @@ def test_json(search: Search, run: Run) -> None:
         "fits": True,
         "note": "does not fit",
     }
-    assert "front" not in found
-    assert "machines" not in found
+    assert "front" not in report
+    assert "machines" not in report
     assert Path("mine.json").exists()
     assert not Path("plan.json").exists()
 
@@ -195,11 +195,11 @@ def test_constraints_reach_the_search(search: Search, run: Run) -> None:
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert search.question is not None
-    own = search.question.constraints
-    assert own.pinned == (("features.0*", "sample channel"),)
-    assert own.forbidden == (("channel", "process"),)
-    assert own.fixed == (("zero", "1"), ("sample", "2"))
-    assert own.rules == ("fuse-*",)
+    constraints = search.question.constraints
+    assert constraints.pinned == (("features.0*", "sample channel"),)
+    assert constraints.forbidden == (("channel", "process"),)
+    assert constraints.fixed == (("zero", "1"), ("sample", "2"))
+    assert constraints.rules == ("fuse-*",)
 
 
 def test_pareto_and_devices_show_more(search: Search, run: Run) -> None:
@@ -208,11 +208,14 @@ def test_pareto_and_devices_show_more(search: Search, run: Run) -> None:
     assert search.asked["devices"] == 3
     assert "device time a step" in out
     assert "laptop (2 process)" in out
-    found = json.loads(run(*PLAN, "--pareto", "--devices", "3", "--json")[1])
-    assert [own["devices"] for own in found["machines"]] == [4, 2]
-    assert all(own["device_s"] == own["step_s"] * own["devices"] for own in found["machines"])
-    steps = [own["step_s"] for own in found["front"]]
-    held = [own["memory_bytes"] for own in found["front"]]
+    report = json.loads(run(*PLAN, "--pareto", "--devices", "3", "--json")[1])
+    assert [machine["devices"] for machine in report["machines"]] == [4, 2]
+    assert all(
+        machine["device_s"] == machine["step_s"] * machine["devices"]
+        for machine in report["machines"]
+    )
+    steps = [point["step_s"] for point in report["front"]]
+    held = [point["memory_bytes"] for point in report["front"]]
     assert steps == sorted(steps)
     assert held == sorted(held, reverse=True)
 
@@ -223,10 +226,10 @@ def test_nothing_fits_is_said_with_what_is_missing(search: Search, run: Run) -> 
     assert "NOTHING fits into 1 MiB a device" in out
     assert "it does not fit: plan anew with what helps" in out
     assert "torchrun" not in out
-    found = json.loads(run(*PLAN, "--memory", "1 MiB", "--json")[1])
-    assert not found["fits"]
-    assert found["missing_bytes"] == found["memory_bytes"] - (1 << 20)
-    assert found["speedup"] is None
+    report = json.loads(run(*PLAN, "--memory", "1 MiB", "--json")[1])
+    assert not report["fits"]
+    assert report["missing_bytes"] == report["memory_bytes"] - (1 << 20)
+    assert report["speedup"] is None
 
 
 def test_an_interrupted_search_shows_its_best_without_explanation(search: Search, run: Run) -> None:
@@ -281,10 +284,10 @@ def test_top_says_how_to_see_all(search: Search, run: Run) -> None:
     out = run(*PLAN, "--explain", "--top", "1")[1]
     assert "1 more decision: --top 2." in out
     assert re.search(r"features.0.conv2d \.\.\. \S+ \(\d+ units\) ", out), "those alike are one"
-    told = re.search(r"(\d+) more lines?: --top (\d+) shows all\.", out)
-    assert told is not None
-    assert int(told[2]) == int(told[1]) + 1
-    assert "shows all" not in run(*PLAN, "--explain", "--top", told[2])[1]
+    match = re.search(r"(\d+) more lines?: --top (\d+) shows all\.", out)
+    assert match is not None
+    assert int(match[2]) == int(match[1]) + 1
+    assert "shows all" not in run(*PLAN, "--explain", "--top", match[2])[1]
 
 
 MISTAKES = [

@@ -33,8 +33,8 @@ def document(folder: Path, *arguments: str) -> dict[str, Any]:
     result = meshwright(folder, *arguments, "--json")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_compare_puts_strategies_side_by_side(folder: Path) -> None:
-    found = json.loads((folder / "compared.json").read_text())
-    named = {own["name"]: own for own in found["strategies"]}
+    report = json.loads((folder / "compared.json").read_text())
+    named = {entry["name"]: entry for entry in report["strategies"]}
     assert next(iter(named)) == "DDP"
     assert list(named)[-1] == "search"
     assert {
@@ -64,21 +64,21 @@ def test_compare_puts_strategies_side_by_side(folder: Path) -> None:
         "zero 3",
         "optcnn",
     } <= named.keys()
-    starts = [own["step_s"] for own in named.values() if own["zero"] == 0]
+    starts = [entry["step_s"] for entry in named.values() if entry["zero"] == 0]
     assert named["search"]["step_s"] == min(starts)
-    fitting = [own["step_s"] for own in list(named.values())[:-1] if own["fits"]]
-    for own in named.values():
-        assert own["speedup"] == min(fitting) / own["step_s"]
-        assert own["fits"] == (own["missing_bytes"] == 0)
-        assert sum(own["memory"].values()) == own["memory_bytes"]
-        assert own["exposed_s"] == own["step_s"] - own["compute_s"]
+    fitting = [entry["step_s"] for entry in list(named.values())[:-1] if entry["fits"]]
+    for strategy in named.values():
+        assert strategy["speedup"] == min(fitting) / strategy["step_s"]
+        assert strategy["fits"] == (strategy["missing_bytes"] == 0)
+        assert sum(strategy["memory"].values()) == strategy["memory_bytes"]
+        assert strategy["exposed_s"] == strategy["step_s"] - strategy["compute_s"]
     assert [named[f"zero {n}"]["zero"] for n in (1, 2, 3)] == [1, 2, 3]
-    search = found["search"]
+    search = report["search"]
     assert search["proposals"] >= 3000 or search["stopped"] == "settled"
     assert search["history"][-1]["step_s"] == named["search"]["step_s"]
     assert search["origin"] in {*named, "random"}
-    assert found["budget"] == "3000"
-    assert found["seed"] == 0
+    assert report["budget"] == "3000"
+    assert report["seed"] == 0
 
 
 def test_a_budget_in_proposals_gives_the_same_plan_again(folder: Path) -> None:
@@ -99,17 +99,17 @@ def test_a_budget_in_proposals_gives_the_same_plan_again(folder: Path) -> None:
 
 def test_simulate_predicts_what_compare_did(folder: Path) -> None:
     compared = json.loads((folder / "compared.json").read_text())["strategies"][-1]
-    found = [
+    reports = [
         document(folder, "simulate", "plan.json", "--engine", engine)
         for engine in ("full", "reference", "delta")
     ]
-    for one in found:
+    for one in reports:
         shared = compared.keys() & one.keys()
         assert {"step_s", "moved_bytes", "memory", "fits", "micro_batches"} <= shared
         assert {key: one[key] for key in shared} == {key: compared[key] for key in shared}
-    assert [one.pop("engine") for one in found] == ["full", "reference", "delta"]
-    assert found[0] == found[1] == found[2]
-    assert found[0]["origin"] == load_plan(folder / "plan.json").origin
+    assert [one.pop("engine") for one in reports] == ["full", "reference", "delta"]
+    assert reports[0] == reports[1] == reports[2]
+    assert reports[0]["origin"] == load_plan(folder / "plan.json").origin
 
 
 def test_simulate_prints_what_it_predicts_and_writes_a_trace(folder: Path) -> None:
@@ -135,10 +135,10 @@ def test_a_plan_that_does_not_fit_says_where_and_by_how_much(folder: Path) -> No
     result = meshwright(folder, "simulate", "tight.json")
     assert result.returncode == 0
     assert "It does NOT fit: peak memory: " in result.stdout
-    found = document(folder, "simulate", "tight.json")
-    assert not found["fits"]
-    assert found["missing_bytes"] == found["memory_bytes"] - (10 << 20)
-    assert f"{found['missing_bytes'] / 2**20:.4g} MiB" in result.stdout
+    report = document(folder, "simulate", "tight.json")
+    assert not report["fits"]
+    assert report["missing_bytes"] == report["memory_bytes"] - (10 << 20)
+    assert f"{report['missing_bytes'] / 2**20:.4g} MiB" in result.stdout
 
 
 def test_a_plan_for_what_one_has(folder: Path) -> None:

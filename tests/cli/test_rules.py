@@ -40,8 +40,8 @@ def printed(folder: Path, *arguments: str) -> str:
 
 
 def document(folder: Path, *arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(printed(folder, *arguments, "--json"))
-    return found
+    report: dict[str, Any] = json.loads(printed(folder, *arguments, "--json"))
+    return report
 
 
 def refusal(folder: Path, *arguments: str) -> str:
@@ -61,20 +61,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_list_has_every_rule_of_the_library(folder: Path) -> None:
-    found = document(folder, "list")
-    assert [own["name"] for own in found["rules"]] == [rule.name for rule in shipped_rules()]
-    assert [own["text"] for own in found["rules"]] == [str(rule) for rule in shipped_rules()]
-    assert [own["digest"] for own in found["rules"]] == [
-        own.digest for own in shipped_certificates()
+    report = document(folder, "list")
+    assert [entry["name"] for entry in report["rules"]] == [rule.name for rule in shipped_rules()]
+    assert [entry["text"] for entry in report["rules"]] == [str(rule) for rule in shipped_rules()]
+    assert [entry["digest"] for entry in report["rules"]] == [
+        certificate.digest for certificate in shipped_certificates()
     ]
-    assert found["count"] == len(shipped_rules())
+    assert report["count"] == len(shipped_rules())
     text = printed(folder, "list")
     assert text.endswith(f"\nProved: {len(shipped_rules())} rules.\n")
     assert "algebra: fusion and un-fusion (4)\n" in text
 
 
 def test_list_takes_a_part_or_a_pattern(folder: Path) -> None:
-    names = [own["name"] for own in document(folder, "list", "linear-cut-?:")["rules"]]
+    names = [entry["name"] for entry in document(folder, "list", "linear-cut-?:")["rules"]]
     assert names == ["linear-cut-i", "linear-cut-o", "linear-cut-k"]
     assert document(folder, "list", "add(x, add")["rules"][0]["name"] == "add-left"
     assert document(folder, "list", "nothing")["rules"] == []
@@ -86,10 +86,10 @@ def test_show_draws_and_tells(folder: Path) -> None:
     assert "d is chosen where the rule is applied" in text
     assert "linear(x, w)[i.., o] = sum(k) x[i.., k] * w[o, k]" in text
     assert "45 cases" in text
-    found = document(folder, "show", "linear-cut-k")
-    assert found["source"] == ["linear(x, w)"]
-    assert found["certificate"]["cases"] == 45
-    assert list(found["operators"]) == ["linear", "partition", "reduce"]
+    report = document(folder, "show", "linear-cut-k")
+    assert report["source"] == ["linear(x, w)"]
+    assert report["certificate"]["cases"] == 45
+    assert list(report["operators"]) == ["linear", "partition", "reduce"]
     mine = printed(folder, "show", "turned", "--file", "mine.rules")
     assert "not certified" in mine
     assert refusal(folder, "show", "linear-cut-q").startswith(
@@ -101,7 +101,7 @@ def test_verify_judges_in_order_whatever_the_number_of_processes(folder: Path) -
     one, two = (document(folder, "verify", "mine.rules", "--jobs", jobs) for jobs in ("1", "2"))
     assert one == two
     assert one["tally"] == {"proved": 2, "refuted": 2, "unproved": 0}
-    assert [(own["name"], own["verdict"]) for own in one["rules"]] == [
+    assert [(judgement["name"], judgement["verdict"]) for judgement in one["rules"]] == [
         ("back", "proved"), ("again", "refuted"), ("turned", "refuted"), ("moved", "proved"),
     ]  # fmt: skip
     again = one["rules"][1]["counterexample"]
@@ -115,24 +115,24 @@ def test_verify_judges_in_order_whatever_the_number_of_processes(folder: Path) -
 
 def test_shapes_that_differ_are_quoted(folder: Path) -> None:
     (folder / "shape.rules").write_text("r: flatten[0](x) => x\n")
-    [own] = document(folder, "verify", "shape.rules")["rules"]
-    assert own["verdict"] == "refuted"
-    assert own["reason"].startswith("output 0 is [")
-    assert " on the left, [" in own["reason"]
+    [judgement] = document(folder, "verify", "shape.rules")["rules"]
+    assert judgement["verdict"] == "refuted"
+    assert judgement["reason"].startswith("output 0 is [")
+    assert " on the left, [" in judgement["reason"]
 
 
 def test_a_proof_that_takes_too_long_is_none(folder: Path) -> None:
-    found = document(folder, "verify", "mine.rules", "--seconds", "1e-9")
-    assert found["tally"] == {"proved": 0, "refuted": 2, "unproved": 2}
-    assert found["rules"][0]["reason"] == "no proof within 1e-09 s"
+    report = document(folder, "verify", "mine.rules", "--seconds", "1e-9")
+    assert report["tally"] == {"proved": 0, "refuted": 2, "unproved": 2}
+    assert report["rules"][0]["reason"] == "no proof within 1e-09 s"
 
 
 def test_numbers_that_nobody_can_count_to_are_left_open(folder: Path) -> None:
     (folder / "large.rules").write_text("r: neg(replicate[0, 1000000000](x)) => "
                                         "replicate[0, 1000000000](neg(x))\n")  # fmt: skip
-    [own] = document(folder, "verify", "large.rules")["rules"]
-    assert own["verdict"] == "unproved"
-    assert own["reason"].startswith("it has the number 1000000000 in it")
+    [judgement] = document(folder, "verify", "large.rules")["rules"]
+    assert judgement["verdict"] == "unproved"
+    assert judgement["reason"].startswith("it has the number 1000000000 in it")
 
 
 def test_certificates_are_those_of_the_library(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_certificates_are_those_of_the_library(folder: Path) -> None:
 def test_only_proved_rules_are_certified(folder: Path) -> None:
     printed(folder, "verify", "mine.rules", "--certify", "mine.json")
     content = json.loads((folder / "mine.json").read_text())
-    assert [own["rule"] for own in content] == ["back", "moved"]
+    assert [certificate["rule"] for certificate in content] == ["back", "moved"]
 
 
 def test_the_published_form_and_its_condition(folder: Path) -> None:
@@ -161,9 +161,9 @@ def test_the_published_form_and_its_condition(folder: Path) -> None:
     rule = {"name": "one", "srcOp": [partition, reduce], "dstOp": [alone],
             "mappedOutput": [{"srcOpId": 1, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}]}  # fmt: skip
     (folder / "unity.json").write_text(json.dumps({"rule": [rule]}))
-    [own] = document(folder, "verify", "unity.json")["rules"]
-    assert own["verdict"] == "proved"
-    assert own["condition"] == "plain(a)"
+    [judgement] = document(folder, "verify", "unity.json")["rules"]
+    assert judgement["verdict"] == "proved"
+    assert judgement["condition"] == "plain(a)"
     text = printed(folder, "verify", "unity.json")
     assert "1 rule: 1 proved (1 of them for inputs in one piece), 0 refuted" in text
 
@@ -171,8 +171,8 @@ def test_the_published_form_and_its_condition(folder: Path) -> None:
 def test_operators_of_ones_own(folder: Path) -> None:
     (folder / "own.rules").write_text("r: mul(silu(x), y) => mul(y, silu(x))\n"
                                       "s: swish(x, neg(y)) => neg(swish(x, y))\n")  # fmt: skip
-    found = document(folder, "verify", "own.rules", "--operators", "own.txt", "--jobs", "2")
-    assert found["tally"]["proved"] == 2
+    report = document(folder, "verify", "own.rules", "--operators", "own.txt", "--jobs", "2")
+    assert report["tally"]["proved"] == 2
     assert "there is no operator 'swish'" in refusal(folder, "verify", "own.rules")
 
 
@@ -243,12 +243,12 @@ def test_an_interrupt_shows_what_was_judged(folder: Path) -> None:
     )
     (folder / "slow.rules").write_text(f"quick: neg(neg(x)) => x\n{slow}")
     command = [sys.executable, "-m", "meshwright", "rules", "verify", "slow.rules", "--json"]
-    terminal, told = os.openpty()
+    terminal, writer = os.openpty()
     with subprocess.Popen(
         command,
         cwd=folder,
         stdout=subprocess.PIPE,
-        stderr=told,
+        stderr=writer,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
         start_new_session=True,
     ) as process:
@@ -258,13 +258,13 @@ def test_an_interrupt_shows_what_was_judged(folder: Path) -> None:
             seen += os.read(terminal, 4096)
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE)
-    os.close(told)
+    os.close(writer)
     os.close(terminal)
     assert process.returncode == 0
-    found = json.loads(output)
-    assert found["stopped"] == "interrupted"
-    assert 1 <= len(found["rules"]) < 41
-    assert found["rules"][0]["verdict"] == "proved"
+    report = json.loads(output)
+    assert report["stopped"] == "interrupted"
+    assert 1 <= len(report["rules"]) < 41
+    assert report["rules"][0]["verdict"] == "proved"
 
 
 def test_forms_of_an_operator_of_ones_own(folder: Path) -> None:
@@ -273,26 +273,28 @@ def test_forms_of_an_operator_of_ones_own(folder: Path) -> None:
     assert (folder / "forms.rules").read_text().splitlines()[0] == (
         "swish-cut-i: swish(x, y) => combine[k, d](swish(partition[k, d](x), partition[k, d](y)))"
     )
-    found = document(folder, "generate", "--forms", "--operators", "own.txt")
-    assert [own["name"] for own in found["rules"]] == ["swish-cut-i", "swish-steps"]
+    report = document(folder, "generate", "--forms", "--operators", "own.txt")
+    assert [entry["name"] for entry in report["rules"]] == ["swish-cut-i", "swish-steps"]
 
 
 def test_generated_rules_go_through_verify_and_apply(folder: Path) -> None:
     (folder / "gate.txt").write_text("gate(x, y)[i..] = silu(x[i..]) * y[i..]\n")
-    own = ("--operators", "gate.txt")
-    found = document(folder, "generate", *own, "--general", "-o", "found.rules", "--resume", "kept")
-    texts = {own["text"].partition(": ")[2]: own["name"] for own in found["rules"]}
+    options = ("--operators", "gate.txt")
+    report = document(
+        folder, "generate", *options, "--general", "-o", "found.rules", "--resume", "kept"
+    )
+    texts = {entry["text"].partition(": ")[2]: entry["name"] for entry in report["rules"]}
     fuse = texts["mul(b, silu(a)) => gate(a, b)"]
-    assert [row["operators"] for row in found["sizes"]] == [1, 2]
+    assert [row["operators"] for row in report["sizes"]] == [1, 2]
     first = (folder / "found.rules").read_bytes()
-    again = document(folder, "generate", *own, "--general", "-o", "found.rules", "--resume", "kept",
+    again = document(folder, "generate", *options, "--general", "-o", "found.rules", "--resume", "kept",
                      "--jobs", "1")  # fmt: skip
-    assert again["rules"] == found["rules"]
+    assert again["rules"] == report["rules"]
     assert (folder / "found.rules").read_bytes() == first
-    judged = document(folder, "verify", "found.rules", *own, "--certify", "found.json")
-    assert judged["tally"]["proved"] == len(found["rules"])
+    judged = document(folder, "verify", "found.rules", *options, "--certify", "found.json")
+    assert judged["tally"]["proved"] == len(report["rules"])
     pytest.importorskip("torch", reason="models are captured with torch")
-    ours = (*own, "--rules", "found.rules", "--certificates", "found.json")
+    ours = (*options, "--rules", "found.rules", "--certificates", "found.json")
     applied = document(folder, "apply", "zoo:llama3-8b/tiny", *ours, "--rule", fuse)
     assert applied["applied"][0]["tensors"] == {
         "a": "layers.0.feed_forward.gate.linear",
@@ -320,7 +322,7 @@ def test_apply_rewrites_a_model_and_goes_on_from_its_graph(folder: Path) -> None
     pytest.importorskip("torch", reason="models are captured with torch")
     cut = ("--rule", "linear-bias-cut-o", "--set", "d=2")
     listed = document(folder, "apply", "zoo:lenet", *cut, "--list")
-    assert [own["outputs"] for own in listed["matches"]] == [
+    assert [match["outputs"] for match in listed["matches"]] == [
         ["classifier.0.linear"], ["classifier.2.linear"], ["classifier.4.linear"],
     ]  # fmt: skip
     first = document(folder, "apply", "zoo:lenet", *cut, "--at", "2", "-o", "graph.json")

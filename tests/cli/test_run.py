@@ -30,8 +30,8 @@ def plan(tmp_path: Path) -> Path:
     graph = load_model(MODEL, 8).graph
     cluster = Cluster.named("laptop").resized({"process": 2})
     layouts = [Layout(("sample" if "sample" in u.extents else "replica",)) for u in units(graph)]
-    own = Plan.of("data parallel", graph, cluster, layouts)
-    save_plan(msgspec.structs.replace(own, model=MODEL), tmp_path / "plan.json")
+    bare_plan = Plan.of("data parallel", graph, cluster, layouts)
+    save_plan(msgspec.structs.replace(bare_plan, model=MODEL), tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
 
@@ -53,16 +53,16 @@ def started(*words: str, starter: tuple[str, ...]) -> subprocess.CompletedProces
 def test_what_is_measured_stands_beside_the_prediction(plan: Path) -> None:
     result = called(str(plan), "--steps", "2", "--against-one-device", "--json")
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    one = found["measured"]["one_device"]
+    report = json.loads(result.stdout)
+    one = report["measured"]["one_device"]
     assert len(one["loss"]) == 3
     assert (one["equal"], one["dtype"]) == (True, "float64")
     assert one["loss_error"] < 1e-12
     assert 0 < one["parameter_error"] < 1e-12, "not the same numbers twice"
-    assert len(found["measured"]["steps_s"]) == 2
-    assert len(found["measured"]["loss"]) == 3
-    assert found["measured"]["moved_bytes"] == found["predicted"]["moved_bytes"]
-    assert {row["level"] for row in found["measured"]["levels"]} == {"process"}
+    assert len(report["measured"]["steps_s"]) == 2
+    assert len(report["measured"]["loss"]) == 3
+    assert report["measured"]["moved_bytes"] == report["predicted"]["moved_bytes"]
+    assert {row["level"] for row in report["measured"]["levels"]} == {"process"}
 
 
 def test_the_verdict_and_its_exit_code(plan: Path, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_the_verdict_and_its_exit_code(plan: Path, tmp_path: Path) -> None:
     source = f"{tmp_path}/odd.py:build"
     graph = load_model(source, 8).graph
     cluster = Cluster.named("laptop").resized({"process": 2})
-    own = Plan.of("by hand", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
-    save_plan(msgspec.structs.replace(own, model=source, batch=8), tmp_path / "odd.json")
+    odd_plan = Plan.of("by hand", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
+    save_plan(msgspec.structs.replace(odd_plan, model=source, batch=8), tmp_path / "odd.json")
     result = called(str(tmp_path / "odd.json"), "--steps", "1", "--against-one-device")
     assert result.returncode == 1, result.stderr
     assert "Equal to one device: NO." in result.stdout

@@ -58,13 +58,13 @@ def test_a_table_and_what_went_wrong(folder: Path, capsys: pytest.CaptureFixture
 
 def test_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep("sweep.toml", cores=1, json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["stopped"], found["jobs"]) == ("complete", 4)
-    first = found["rows"][0]
+    report = json.loads(capsys.readouterr().out)
+    assert (report["stopped"], report["jobs"]) == ("complete", 4)
+    first = report["rows"][0]
     assert (first["model"], first["devices"], first["gap"], first["rewrites"]) == (
         "good.json", 4, 1.0, 1,
     )  # fmt: skip
-    assert found["rows"][2] == {
+    assert report["rows"][2] == {
         "model": "refused.json",
         "cluster": "laptop",
         "batch": None,
@@ -73,7 +73,7 @@ def test_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep("sweep.toml", cores=1, csv=True)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["step_s"] or "nan") for row in rows[:2]] == [
-        row["step_s"] for row in found["rows"][:2]
+        row["step_s"] for row in report["rows"][:2]
     ]
     assert rows[3]["error"] == "the graph is refused; give another."
 
@@ -106,10 +106,10 @@ def test_an_interrupt_shows_what_is_finished(
 
     monkeypatch.setattr(jobs, "planned", interrupted)
     sweep("sweep.toml", cores=1, results="r.jsonl")
-    told = capsys.readouterr()
-    assert "good.json" in told.out
+    printed = capsys.readouterr()
+    assert "good.json" in printed.out
     rest = "1 of 4 jobs are finished; the same command goes on from r.jsonl."
-    assert told.err == f"meshwright: interrupted: {rest}\n"
+    assert printed.err == f"meshwright: interrupted: {rest}\n"
     (folder / "r.jsonl").unlink()
     (folder / "sweep.toml").write_text('models = ["good.json"]\nclusters = ["summit node=1"]\n')
     with pytest.raises(KeyboardInterrupt):

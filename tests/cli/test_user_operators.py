@@ -45,8 +45,8 @@ def ran(plan: Path) -> dict[str, float]:
         PYTHONWARNINGS="ignore", OMP_NUM_THREADS="1",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    found: dict[str, float] = json.loads(result.stdout)["measured"]["one_device"]
-    return found
+    comparison: dict[str, float] = json.loads(result.stdout)["measured"]["one_device"]
+    return comparison
 
 
 @pytest.mark.ranks
@@ -66,7 +66,7 @@ def test_a_function_that_a_rule_wrote(tmp_path: Path) -> None:
     matcher = Matcher(
         graph, algebra(added=user_rules(graph, tmp_path / "o.txt", tmp_path / "r.rules"))
     )
-    (match,) = (own for own in matcher.matches if own.rule.name == "fuse")
+    (match,) = (candidate for candidate in matcher.matches if candidate.rule.name == "fuse")
     fused = matcher.rewrite(match).graph
-    assert [own.kind for own in fused.operators].count("swiglu") == 1
+    assert [operator.kind for operator in fused.operators].count("swiglu") == 1
     assert ran(saved(fused, model, tmp_path))["loss_error"] < 1e-9

@@ -38,7 +38,7 @@ speed = 0.5
 
 def shapes(machine: object) -> list[tuple[str, tuple[int, ...]]]:
     assert isinstance(machine, IslandCluster)
-    return [(own.name, own.cluster.hierarchy) for own in machine.islands]
+    return [(island.name, island.cluster.hierarchy) for island in machine.islands]
 
 
 @pytest.mark.parametrize("name", irregular_names())
@@ -56,7 +56,7 @@ def test_a_file_of_islands() -> None:
     assert shapes(machine) == [("fast", (2, 8)), ("slow", (1, 7))]
     assert isinstance(machine, IslandCluster)
     assert machine.devices == 23
-    fast, slow = (own.cluster.device for own in machine.islands)
+    fast, slow = (island.cluster.device for island in machine.islands)
     assert slow.memory_bandwidth == fast.memory_bandwidth / 2
     assert slow.memory == fast.memory
     assert parse_machine(dump_machine(machine)) == machine

@@ -40,8 +40,8 @@ def test_rates_and_software_read_back() -> None:
      ("dgx-h200", "hgx-h100"), ("machine", "hgx-h100"), ("azure-nd-a100", "hgx-a100")],
 )  # fmt: skip
 def test_machines_of_one_chip_have_the_rates_that_were_validated(name: str, like: str) -> None:
-    own, judged = catalogued(name).device, catalogued(like).device
-    assert (own.rates, own.fusing) == (judged.rates, judged.fusing)
+    device, judged = catalogued(name).device, catalogued(like).device
+    assert (device.rates, device.fusing) == (judged.rates, judged.fusing)
 
 
 def test_products_need_a_peak_and_rates_are_above_zero() -> None:

@@ -25,15 +25,15 @@ def test_no_program_of_allgathers_is_faster(data: st.DataObject) -> None:
     placement = Placement((Axis("all", cluster.devices),), (cluster.hierarchy,))
     hierarchy = Hierarchy(placement, cluster.level_names, ["all"])
     payload = data.draw(st.sampled_from((1.0, 1e4, 1e9)))
-    found = cheapest_gather(pricer, payload / cluster.devices)
+    cheapest = cheapest_gather(pricer, payload / cluster.devices)
     others = [
         sum(step.seconds for step in priced.steps[1:])
         for priced in predict_all(hierarchy, pricer, payload, limit=4)
         if priced.steps
         and str(priced.steps[0].instruction) == "root.InsideGroup.ReduceScatter"
-        and all(own.instruction.collective is Collective.ALL_GATHER for own in priced.steps[1:])
+        and all(step.instruction.collective is Collective.ALL_GATHER for step in priced.steps[1:])
     ]
-    assert found.seconds == pytest.approx(min(others, default=0.0), rel=1e-12)
+    assert cheapest.seconds == pytest.approx(min(others, default=0.0), rel=1e-12)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
@@ -54,4 +54,4 @@ def test_everybody_has_everything(sizes: list[int], data: st.DataObject) -> None
             assert sum(map(len, every)) == len(set().union(*every))
             for member in group:
                 holds[member] = set().union(*every)
-    assert all(own == {*members} for own in holds.values())
+    assert all(holding == {*members} for holding in holds.values())

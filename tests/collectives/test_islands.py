@@ -42,7 +42,7 @@ Sizes = tuple[tuple[int, ...], ...]
 @lru_cache
 def islands(sizes: Sizes, rate: str = "20 GB/s") -> IslandCluster:
     names = "abcdefgh"
-    return machine_of(*(island(names[i], *own) for i, own in enumerate(sizes)), rate=rate)
+    return machine_of(*(island(names[i], *shape) for i, shape in enumerate(sizes)), rate=rate)
 
 
 @lru_cache
@@ -51,7 +51,7 @@ def every(sizes: Sizes, limit: int) -> tuple[IslandProgram, ...]:
 
 
 def hierarchies(cluster: IslandCluster) -> list[Hierarchy]:
-    return [inner_hierarchy(own.cluster) for own in cluster.islands]
+    return [inner_hierarchy(island.cluster) for island in cluster.islands]
 
 
 def in_the_twins_words(cluster: IslandCluster, program: IslandProgram) -> tuple[Step, ...]:
@@ -61,8 +61,10 @@ def in_the_twins_words(cluster: IslandCluster, program: IslandProgram) -> tuple[
             crossing = program.crossings[number - 1]
             steps.append((crossing.form, crossing.collective, ()))
         first = 0
-        for place, (own, hierarchy) in enumerate(zip(phase, hierarchies(cluster), strict=True)):
-            for instruction in own.instructions:
+        for place, (island_program, hierarchy) in enumerate(
+            zip(phase, hierarchies(cluster), strict=True)
+        ):
+            for instruction in island_program.instructions:
                 groups = instruction_groups(hierarchy, instruction)
                 moved = sorted(tuple(d + first for d in group) for group in groups)
                 steps.append((str(place), instruction.collective, tuple(moved)))
@@ -84,10 +86,10 @@ LITERAL: list[tuple[Sizes, int, int]] = [
 
 @pytest.mark.parametrize(("sizes", "limit", "count"), LITERAL)
 def test_by_island_equals_device_by_device(sizes: Sizes, limit: int, count: int) -> None:
-    cluster, found = islands(sizes), every(sizes, limit)
-    mine = {in_the_twins_words(cluster, program) for program in found}
+    cluster, programs = islands(sizes), every(sizes, limit)
+    mine = {in_the_twins_words(cluster, program) for program in programs}
     assert mine == SlowIslands(sizes).programs(limit)
-    assert len(mine) == len(found) == count_island_programs(cluster, limit=limit) == count
+    assert len(mine) == len(programs) == count_island_programs(cluster, limit=limit) == count
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,9 @@ def test_eight_and_seven() -> None:
     plan = IslandReductionPlan(cluster=cluster, program=program)
     assert sum(plan.recipe(1).lengths(56)) == 56
     # Of 56 elements device 1 sends 49 to scatter, its 7 across, and 49 to gather, at 4 bytes.
-    assert plan.recipe(1).sent(56, 4) == 4 * (49 + 49) + sum(own for own in across_bytes(plan, 1))
+    assert plan.recipe(1).sent(56, 4) == 4 * (49 + 49) + sum(
+        amount for amount in across_bytes(plan, 1)
+    )
 
 
 def across_bytes(plan: IslandReductionPlan, device: int) -> list[int]:
@@ -158,8 +162,8 @@ def test_judges_agree_on_broken_programs(data: st.DataObject) -> None:
     """A step dropped, repeated, or given another collective or chunks: the judges say the same."""
     sizes, limit = data.draw(st.sampled_from(SMALL))
     program = data.draw(st.sampled_from(every(sizes, limit)))
-    found, weights = lower_island_program(hierarchies(islands(sizes)), program)
-    steps = list(found)
+    lowered, weights = lower_island_program(hierarchies(islands(sizes)), program)
+    steps = list(lowered)
     place = data.draw(st.integers(0, len(steps) - 1))
     match data.draw(st.sampled_from(("drop", "repeat", "change", "less"))):
         case "drop":
@@ -181,7 +185,9 @@ def test_judges_agree_on_broken_programs(data: st.DataObject) -> None:
     elif run(steps, groups, weights):
         # Only a useless step may be wrong by the rules and still leave the right sums, or one whose
         # wrong sums a Broadcast writes over.
-        rewritten = any(own.collective is Collective.BROADCAST for own in steps[place:])
+        rewritten = any(
+            later_step.collective is Collective.BROADCAST for later_step in steps[place:]
+        )
         assert "learns" in said or "nothing" in said or rewritten
 
 
@@ -193,16 +199,18 @@ def test_cheapest_equals_the_best_of_all(data: st.DataObject) -> None:
     way = data.draw(st.sampled_from(ALGORITHMS))
     payload = data.draw(st.sampled_from((1.0, 1e4, 1e9)))
     predictor = IslandPredictor(
-        cluster, lambda own: Pricer(own, backend, way), payload, limit=limit
+        cluster, lambda subcluster: Pricer(subcluster, backend, way), payload, limit=limit
     )
     least: dict[object, float] = {}
     for program in every(sizes, limit):
         seconds = predictor.predict(program).seconds
         least[program.crossings] = min(seconds, least.get(program.crossings, math.inf))
-    found = predictor.cheapest_of_each()
-    assert {own.program.crossings: own.seconds for own in found} == pytest.approx(least, rel=1e-12)
+    cheapest = predictor.cheapest_of_each()
+    assert {priced.program.crossings: priced.seconds for priced in cheapest} == pytest.approx(
+        least, rel=1e-12
+    )
     assert predictor.cheapest().seconds == pytest.approx(min(least.values()), rel=1e-12)
-    assert all(own.program in every(sizes, limit) for own in found)
+    assert all(priced.program in every(sizes, limit) for priced in cheapest)
 
 
 @pytest.mark.parametrize("form", ["island.Parallel(root)", "root.InsideGroup"])
@@ -223,9 +231,9 @@ def test_islands_that_are_alike_cost_what_a_regular_cluster_does(form: str) -> N
     hierarchy = Hierarchy(placement, regular.level_names, ["data"])
     pricer = Pricer(regular, NCCL)
     expected = predict(hierarchy, Program.parse(theirs), pricer, 1e9).seconds
-    predictor = IslandPredictor(cluster, lambda own: Pricer(own, NCCL), 1e9)
-    found = predictor.predict(IslandProgram.parse(mine, ("a", "b")))
-    assert found.seconds == pytest.approx(expected, rel=1e-12)
+    predictor = IslandPredictor(cluster, lambda subcluster: Pricer(subcluster, NCCL), 1e9)
+    prediction = predictor.predict(IslandProgram.parse(mine, ("a", "b")))
+    assert prediction.seconds == pytest.approx(expected, rel=1e-12)
 
 
 def test_transfers_inside_and_between_islands_share_the_cards() -> None:
@@ -234,7 +242,7 @@ def test_transfers_inside_and_between_islands_share_the_cards() -> None:
     """
     machine = named_machine("mixed-v100-t4")
     assert isinstance(machine, IslandCluster)
-    predictor = IslandPredictor(machine, lambda own: Pricer(own, NCCL, "best"), 1e9)
+    predictor = IslandPredictor(machine, lambda subcluster: Pricer(subcluster, NCCL, "best"), 1e9)
     single = IslandProgram.parse("everybody.AllReduce", ("v100", "t4"))
     assert predictor.predict(single).seconds == pytest.approx(3.0673, rel=1e-3)
     best = predictor.cheapest()

@@ -22,8 +22,8 @@ def reduction_plans(draw: st.DrawFn) -> ReductionPlan:
     cluster = machine(*draw(st.sampled_from([(4,), (2, 4), (2, 3), (2, 2, 2)])))
     axes = draw(st.sampled_from([{"data": 2}, {"data": cluster.devices}, {"t": 2, "data": 1}]))
     placement = draw(st.sampled_from(list(placements(cluster, axes, idle=True))))
-    found = synthesize(Hierarchy(placement, cluster.level_names, ["data"]), limit=3)
-    program = draw(st.sampled_from(list(found)))
+    programs = synthesize(Hierarchy(placement, cluster.level_names, ["data"]), limit=3)
+    program = draw(st.sampled_from(list(programs)))
     return ReductionPlan(cluster=cluster, placement=placement, reduce=("data",), program=program)
 
 

@@ -80,7 +80,7 @@ KINDS: tuple[HierarchyKind, ...] = ("reduction", "row", "column", "system")
 
 
 def of_matrix(matrix: Matrix, row: int, kind: HierarchyKind) -> Hierarchy:
-    axes = tuple(Axis(str(i), math.prod(own)) for i, own in enumerate(matrix))
+    axes = tuple(Axis(str(i), math.prod(factors)) for i, factors in enumerate(matrix))
     names = [f"level{i}" for i in range(len(matrix[0]))]
     return Hierarchy(Placement(axes, matrix), names, [str(row)], kind)
 

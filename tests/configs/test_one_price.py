@@ -59,19 +59,19 @@ def test_check_prices_what_plan_shows_beside_its_own(
     graph, memory = transformer(4, batch=batch), Bytes(int(cluster.device.memory * share))
     shown = recipes(graph, cluster, memory, training=Options(mixed=mixed)).fitted
     assert shown
-    for name, own in shown:
-        degrees = degrees_in(name, own.plan.options, cluster.devices)
+    for name, simulation in shown:
+        degrees = degrees_in(name, simulation.plan.options, cluster.devices)
         asked = written(None, None, degrees, cluster.devices)
         checked = judge(asked, graph, cluster, memory, better=False)
         assert checked.simulation is not None, (name, checked.problems)
-        assert checked.simulation.plan.layouts == own.plan.layouts, name
-        assert checked.simulation.prediction == own.prediction, name
+        assert checked.simulation.plan.layouts == simulation.plan.layouts, name
+        assert checked.simulation.prediction == simulation.prediction, name
 
 
 def test_gradients_of_a_layer_are_reduced_together() -> None:
     cluster = Cluster.named("dgx-h100", node=1, gpu=2)
     shown = recipes(transformer(4, batch=4), cluster, cluster.device.memory).fitted
-    assert {own.plan.options.bucket for _, own in shown} == {LAYERWISE}
+    assert {simulation.plan.options.bucket for _, simulation in shown} == {LAYERWISE}
 
 
 def test_software_is_said_and_changes_what_is_priced() -> None:
@@ -84,25 +84,25 @@ def test_software_is_said_and_changes_what_is_priced() -> None:
     assert describe_software(run_by(replace(plain, device=narrow), "compiled")).endswith(
         ", products in fp8"
     )
-    told = megatron_software(tensor_overlap=False)
-    other = replace(plain, device=replace(plain.device, software=told))
+    software = megatron_software(tensor_overlap=False)
+    other = replace(plain, device=replace(plain.device, software=software))
     assert describe_software(other) == "fused kernels, gradients in float32"
     with pytest.raises(InputError, match=r"the software is 'megatrn'.*megatron"):
         run_by(plain, "megatrn")
 
 
 def test_python_names_the_size_of_the_machine_and_its_software() -> None:
-    found = find_plan(
+    planned = find_plan(
         transformer(1, batch=4), "dgx-h100", nodes=2, gpus=1, software="compiled", budget="5"
     )
-    assert found.plan.cluster.hierarchy == (2, 1)
-    assert describe_software(found.plan.cluster) == "compiled PyTorch (fused kernels)"
-    assert "priced as compiled PyTorch" in str(found)
+    assert planned.plan.cluster.hierarchy == (2, 1)
+    assert describe_software(planned.plan.cluster) == "compiled PyTorch (fused kernels)"
+    assert "priced as compiled PyTorch" in str(planned)
 
 
 def test_a_file_says_its_own_software() -> None:
-    own = Written(form="megatron", config=ParallelConfig())
-    require_own_software(None, own)
-    require_own_software("eager", replace(own, form="options"))
+    configuration = Written(form="megatron", config=ParallelConfig())
+    require_own_software(None, configuration)
+    require_own_software("eager", replace(configuration, form="options"))
     with pytest.raises(InputError, match="--software is 'eager', and the configuration is one of"):
-        require_own_software("eager", own)
+        require_own_software("eager", configuration)

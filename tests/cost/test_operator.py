@@ -37,8 +37,8 @@ def linear(rows: int, wide: int, deep: int, dtype: str = "bfloat16") -> Call:
 
 def table(*rows: tuple[Call, float, float]) -> PriceTable:
     measured = tuple(
-        MeasuredCall(call=call, forward=Seconds(there), backward=Seconds(back))
-        for call, there, back in rows
+        MeasuredCall(call=call, forward=Seconds(forward), backward=Seconds(backward))
+        for call, forward, backward in rows
     )
     return PriceTable(origin=ORIGIN, rows=measured)
 

@@ -16,8 +16,8 @@ GB = 1e9
 
 
 def port(name: str, rate: float, *, per: str = "", outward: bool = True) -> Link:
-    own = BytesPerSecond(rate)
-    return Link(name=f"{name}-link", per=per or name, out=own, into=own, outward=outward)
+    speed = BytesPerSecond(rate)
+    return Link(name=f"{name}-link", per=per or name, out=speed, into=speed, outward=outward)
 
 
 def racks() -> Cluster:
@@ -43,7 +43,7 @@ def bus(members: int) -> Cluster:
 
 def seconds(cluster: Cluster, operation: Operation, algorithm: Algorithm = "ring") -> float:
     """For 1 GB on each of all devices, without latencies."""
-    whole: Pattern = tuple((Digit(own, PatternUse.MEMBER),) for own in cluster.hierarchy)
+    whole: Pattern = tuple((Digit(size, PatternUse.MEMBER),) for size in cluster.hierarchy)
     (line,) = Pricer(cluster, NCCL, algorithm).lines(operation, whole)
     return line.per_byte * GB
 

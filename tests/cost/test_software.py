@@ -23,8 +23,8 @@ TWO_NODES: Pattern = ((Digit(2, PatternUse.MEMBER),), (Digit(8, PatternUse.MEMBE
 INSIDE: Pattern = ((Digit(2, PatternUse.EVERY),), (Digit(8, PatternUse.MEMBER),))
 
 
-def running(rates: Rates = USUAL, **told: object) -> Device:
-    return replace(H100, rates=rates, software=Software(**told))  # type: ignore[arg-type]
+def running(rates: Rates = USUAL, **fields: object) -> Device:
+    return replace(H100, rates=rates, software=Software(**fields))  # type: ignore[arg-type]
 
 
 def grouped(experts: int) -> Call:

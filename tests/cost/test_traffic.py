@@ -40,10 +40,10 @@ def test_a_ring_followed_step_by_step(sizes: list[int]) -> None:
     """Each of n - 1 rounds everybody hands the next member the part that it has just got."""
     n = len(sizes)
     scattered, gathered = [0] * n, [0] * n
-    for back in range(n - 1):
+    for offset in range(n - 1):
         for member in range(n):
-            scattered[member] += sizes[(member - 1 - back) % n]
-            gathered[member] += sizes[(member - back) % n]
+            scattered[member] += sizes[(member - 1 - offset) % n]
+            gathered[member] += sizes[(member - offset) % n]
     for member in range(n):
         assert sent_bytes(Collective.REDUCE_SCATTER, sizes, member) == scattered[member]
         assert sent_bytes(Collective.ALL_GATHER, sizes, member) == gathered[member]

@@ -77,6 +77,6 @@ def test_a_model_file_is_as_large_as_published_and_is_captured(
     path = FOLDER / "models" / f"{name}.py"
     with torch.device("meta"):
         model = runpy.run_path(str(path))["build"](1)[0]
-    assert sum(own.numel() for own in model.parameters()) == parameters
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     captured = load_model(f"{path}:build?{small}", 2)
     assert captured.graph.loss is not None

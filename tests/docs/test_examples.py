@@ -23,14 +23,14 @@ WIDTH = "110"
 
 
 def blocks(kind: str) -> list[tuple[str, int, str]]:
-    found = []
+    examples = []
     for page in PAGES:
         text = page.read_text()
         for match in BLOCK.finditer(text):
             if match.group(1) == kind:
                 line = text.count("\n", 0, match.start()) + 1
-                found.append((str(page.relative_to(ROOT)), line, match.group(2)))
-    return found
+                examples.append((str(page.relative_to(ROOT)), line, match.group(2)))
+    return examples
 
 
 def session(text: str, folder: Path) -> str:

@@ -47,7 +47,9 @@ def test_the_exported_script_trains_as_one_device_does(
     assert f"TENSOR = {degrees}" in script.read_text()
     start = start.replace("nproc_per_node 2", f"nproc_per_node {config.devices}")
     printed = printed_by(f"{start} --save checkpoint", tmp_path)
-    losses = [float(own) for own in re.findall(r"^step \d: loss (\S+)$", printed, re.MULTILINE)]
+    losses = [
+        float(figure) for figure in re.findall(r"^step \d: loss (\S+)$", printed, re.MULTILINE)
+    ]
     monkeypatch.syspath_prepend(str(tmp_path / "job"))
     spec = importlib.util.spec_from_file_location("train_plan", script)
     assert spec is not None
@@ -72,7 +74,9 @@ def test_the_exported_script_trains_as_one_device_does(
     saved = torch.load(tmp_path / "whole.pt")["model"]
     known = dict(alone.named_parameters())
     assert saved.keys() == known.keys()
-    assert all(torch.allclose(saved[name], own, atol=1e-5) for name, own in known.items())
+    assert all(
+        torch.allclose(saved[name], parameter, atol=1e-5) for name, parameter in known.items()
+    )
 
 
 TINY = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&sequence=16"
@@ -101,7 +105,7 @@ def test_every_target_is_written_by_the_commands_that_the_page_shows(tmp_path: P
     printed = {words: printed_by(words, tmp_path) for words in typed_here}
     targets = {match[1] for words in printed if (match := re.search(r"--to (\w+)", words))}
     assert targets == TARGETS.keys() - {"pytorch"}
-    written = {own.name for own in (tmp_path / "job").iterdir()}
+    written = {file.name for file in (tmp_path / "job").iterdir()}
     assert written >= {
         "pretrain.sh", "job.toml", "meshwright_plan.py", "mesh_plan.py", "ds_config.json",
         "accelerate.yaml", "check_ranks.py",
@@ -116,7 +120,7 @@ def test_every_target_is_written_by_the_commands_that_the_page_shows(tmp_path: P
 
 def test_ranks_in_order_pass_the_check(tmp_path: Path) -> None:
     (command,) = (
-        own for own in commands("exporting.md") if "--standalone" in own and "check" in own
+        line for line in commands("exporting.md") if "--standalone" in line and "check" in line
     )
     (tmp_path / "job").mkdir()
     two = Cluster.named("laptop", process=2)

@@ -28,17 +28,17 @@ def test_page_is_up_to_date(name: str) -> None:
 
 
 def test_every_verb_and_every_name_is_told() -> None:
-    told = page("cli.md").splitlines()
-    assert all(f"## {path}" in told for path, _ in verbs(command(), "meshwright"))
-    told = page("api.md").splitlines()
-    assert all(f"### {name}" in told for name in meshwright.__all__)
+    lines = page("cli.md").splitlines()
+    assert all(f"## {path}" in lines for path, _ in verbs(command(), "meshwright"))
+    lines = page("api.md").splitlines()
+    assert all(f"### {name}" in lines for name in meshwright.__all__)
 
 
 def test_fields_as_written() -> None:
-    zero = next(own for own in fields(Options) if own.name == "zero")
+    zero = next(field for field in fields(Options) if field.name == "zero")
     assert (zero.kind, zero.default) == ("int", "0")
     assert zero.text.startswith("Sharding of what is copied")
-    schedule = next(own for own in fields(Options) if own.name == "schedule")
+    schedule = next(field for field in fields(Options) if field.name == "schedule")
     assert schedule.kind == "'gpipe' | '1f1b' | 'interleaved'"
     assert constant_text(file, "KEY") == "Where a file has its version."
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ranks
 
 def test_the_training_script(tmp_path: Path) -> None:
     scripts("running.md", tmp_path)
-    plan = next(own for own in commands("running.md") if "model.py" in own)
+    plan = next(command for command in commands("running.md") if "model.py" in command)
     printed_by(plan, tmp_path)
     lines = printed_by("torchrun --standalone --nproc-per-node 2 train.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:5]] == [f"step {n}" for n in range(5)]
@@ -43,9 +43,11 @@ def test_the_tutorial_from_a_model_to_training(tmp_path: Path) -> None:
     assert len(losses) == 3
     beside = next(text for command, text in printed.items() if "--against-one-device" in command)
     assert "Equal to one device: yes. Plain PyTorch did the same 3 steps in float64" in beside
-    assert {"plan.json", "report.html", "classifier.pt"} <= {own.name for own in tmp_path.iterdir()}
+    assert {"plan.json", "report.html", "classifier.pt"} <= {
+        file.name for file in tmp_path.iterdir()
+    }
 
 
 def test_the_tutorial_on_a_machine_that_it_measures(tmp_path: Path) -> None:
     followed(TUTORIAL[CALIBRATES:], tmp_path)
-    assert {"plan.json", "here.toml", "prices.jsonl"} <= {own.name for own in tmp_path.iterdir()}
+    assert {"plan.json", "here.toml", "prices.jsonl"} <= {file.name for file in tmp_path.iterdir()}

@@ -71,7 +71,7 @@ def makespan(problem: StepModel, roles: Codes) -> int:
 def brute(problem: StepModel) -> int:
     """The lowest makespan of all plans, each written and simulated from scratch."""
     every = Relaxation(problem).choices
-    return min(makespan(problem, np.array(own, np.int8)) for own in product(*every))
+    return min(makespan(problem, np.array(combination, np.int8)) for combination in product(*every))
 
 
 CASES = {
@@ -87,11 +87,11 @@ CASES = {
 def test_brute_force_finds_the_same(name: str) -> None:
     graph, cluster = CASES[name]
     problem = StepModel(graph, cluster)
-    found = exhaustive(problem)
-    assert found.proved
-    assert found.stopped == "complete"
-    assert found.roles is not None
-    assert found.nanoseconds == brute(problem) == makespan(problem, found.roles)
+    outcome = exhaustive(problem)
+    assert outcome.proved
+    assert outcome.stopped == "complete"
+    assert outcome.roles is not None
+    assert outcome.nanoseconds == brute(problem) == makespan(problem, outcome.roles)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,13 +116,13 @@ OPTIONS = {
 def measured(name: str, options: str) -> tuple[tuple[int, int], ...]:
     """Makespan and memory of all plans, each written and simulated from scratch."""
     problem = StepModel(*CASES[name], OPTIONS[options])
-    found = []
-    for own in product(*Relaxation(problem).choices):
-        roles = np.array(own, np.int8)
+    figures = []
+    for combination in product(*Relaxation(problem).choices):
+        roles = np.array(combination, np.int8)
         problem.lay(roles)
         timeline = full.simulate(problem.tasks)
-        found.append((timeline.makespan, fullest(problem, roles, timeline).total))
-    return tuple(found)
+        figures.append((timeline.makespan, fullest(problem, roles, timeline).total))
+    return tuple(figures)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -133,11 +133,11 @@ def test_the_fastest_plan_that_fits(name: str, options: str) -> None:
     random = Random(f"{name} {options}")
     for limit in (least, most, *(random.randint(least, most) for _ in range(6))):
         expected = min(makespan for makespan, memory in every if memory <= limit)
-        found = exhaustive(problem, fits=within(problem, Bytes(limit)))
-        assert (found.proved, found.nanoseconds) == (True, expected)
-        assert found.roles is not None
-        assert makespan(problem, found.roles) == expected
-        assert within(problem, Bytes(limit))(found.roles)
+        outcome = exhaustive(problem, fits=within(problem, Bytes(limit)))
+        assert (outcome.proved, outcome.nanoseconds) == (True, expected)
+        assert outcome.roles is not None
+        assert makespan(problem, outcome.roles) == expected
+        assert within(problem, Bytes(limit))(outcome.roles)
 
 
 def test_limits_bind() -> None:
@@ -153,17 +153,17 @@ def test_nothing_fits() -> None:
     least = min(memory for _, memory in measured("small batch", "plain"))
     first = random_roles(problem, 0)
     for incumbent in (None, first):
-        found = exhaustive(problem, incumbent, fits=within(problem, Bytes(least - 1)))
-        assert (found.roles, found.nanoseconds, found.proved) == (None, NEVER, True)
+        outcome = exhaustive(problem, incumbent, fits=within(problem, Bytes(least - 1)))
+        assert (outcome.roles, outcome.nanoseconds, outcome.proved) == (None, NEVER, True)
 
 
 def test_an_incumbent_that_does_not_fit_does_not_count() -> None:
     problem, every = StepModel(*CASES["small batch"]), measured("small batch", "plain")
     fastest = exhaustive(problem)
     least = min(memory for _, memory in every)
-    found = exhaustive(problem, fastest.roles, fits=within(problem, Bytes(least)))
-    assert found.nanoseconds == min(makespan for makespan, memory in every if memory == least)
-    assert found.nanoseconds > fastest.nanoseconds
+    outcome = exhaustive(problem, fastest.roles, fits=within(problem, Bytes(least)))
+    assert outcome.nanoseconds == min(makespan for makespan, memory in every if memory == least)
+    assert outcome.nanoseconds > fastest.nanoseconds
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -174,8 +174,8 @@ def test_what_is_to_be_beaten_is_beaten_or_proved(name: str) -> None:
     assert beaten.roles is not None
     assert (beaten.nanoseconds, beaten.proved) == (least, True)
     for best in (least, least - 1):
-        found = exhaustive(problem, best=best)
-        assert (found.roles, found.nanoseconds, found.proved) == (None, best, True)
+        outcome = exhaustive(problem, best=best)
+        assert (outcome.roles, outcome.nanoseconds, outcome.proved) == (None, best, True)
     slow = random_roles(problem, 3)
     assert exhaustive(problem, slow, best=least).roles is None
 
@@ -183,11 +183,11 @@ def test_what_is_to_be_beaten_is_beaten_or_proved(name: str) -> None:
 def test_a_budget_leaves_a_bound_below_the_best() -> None:
     problem = StepModel(chain(), PAIRS)
     first = random_roles(problem, 0)
-    found = exhaustive(problem, first, seconds=0.0)
-    assert found.stopped == "budget"
-    assert not found.proved
-    assert found.bound <= exhaustive(problem).nanoseconds <= found.nanoseconds
-    assert found.nanoseconds <= makespan(problem, first)
+    outcome = exhaustive(problem, first, seconds=0.0)
+    assert outcome.stopped == "budget"
+    assert not outcome.proved
+    assert outcome.bound <= exhaustive(problem).nanoseconds <= outcome.nanoseconds
+    assert outcome.nanoseconds <= makespan(problem, first)
 
 
 def test_an_interrupt_leaves_the_best_so_far() -> None:
@@ -196,9 +196,9 @@ def test_an_interrupt_leaves_the_best_so_far() -> None:
 
     problem = StepModel(chain(), PAIRS)
     first = random_roles(problem, 0)
-    found = exhaustive(problem, first, progress=interrupt)
-    assert found.stopped in ("interrupted", "complete")
-    assert found.nanoseconds <= makespan(problem, first)
+    outcome = exhaustive(problem, first, progress=interrupt)
+    assert outcome.stopped in ("interrupted", "complete")
+    assert outcome.nanoseconds <= makespan(problem, first)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_an_interrupt_leaves_the_best_so_far() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_and_waiting_never_exceed_the_makespan(problem: StepModel, seed: int) -> None:
     relaxed, random = Relaxation(problem), Random(seed)
-    own = waist(problem, relaxed.backward)
+    sync_point = waist(problem, relaxed.backward)
     plans = [tuple(random.randrange(n) for n in relaxed.sizes) for _ in range(40)]
     weights = relaxed.worst(plans[0])
     added = np.zeros(1)
@@ -227,7 +227,7 @@ def test_sums_and_waiting_never_exceed_the_makespan(problem: StepModel, seed: in
                 for scope, cost in relaxed._functions(weights)
             )
             for depth in range(len(other)):
-                waited(problem.tasks, own, depth, waits, added)
+                waited(problem.tasks, sync_point, depth, waits, added)
                 assert bound + added[0] <= whole + 1e-3
 
 
@@ -260,8 +260,8 @@ def test_eliminating_finds_the_least_sum(data: st.DataObject) -> None:
         cost = np.array(drawn[: int(np.prod(shape))], np.float64).reshape(shape)
         functions.append((tuple(scope), cost))
 
-    def total(own: tuple[int, ...]) -> float:
-        return sum(float(cost[tuple(own[i] for i in scope)]) for scope, cost in functions)
+    def total(choices: tuple[int, ...]) -> float:
+        return sum(float(cost[tuple(choices[i] for i in scope)]) for scope, cost in functions)
 
     buckets = eliminate(sizes, functions)
     assert buckets.exact

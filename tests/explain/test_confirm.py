@@ -57,28 +57,42 @@ def planned() -> PlanResult:
 
 @pytest.fixture(scope="module")
 def decisions(planned: PlanResult) -> tuple[Decision, ...]:
-    found = explain(
+    unconfirmed = explain(
         PLAN,
         prices=prices_of(PLAN),
         operators=pricer_of(PLAN.cluster.device),
         memory=planned.question.memory,
     )
-    *_, last = confirmed(PLAN, planned.question, found, LITTLE, step=planned.best.prediction.step)
+    *_, last = confirmed(
+        PLAN, planned.question, unconfirmed, LITTLE, step=planned.best.prediction.step
+    )
     return last
 
 
 def test_the_largest_are_searched(planned: PlanResult, decisions: tuple[Decision, ...]) -> None:
     """Those that are faster first; none is slower than with all else kept."""
-    searched = [own for own in decisions if own.searched is not None]
+    searched = [decision for decision in decisions if decision.searched is not None]
     assert list(decisions[: len(searched)]) == searched
-    assert len(searched) >= min(DECISIONS, sum(bool(own.fix) for own in decisions))
-    others = [own.step or 0.0 for own in decisions if own.fix and own.searched is None]
+    assert len(searched) >= min(DECISIONS, sum(bool(decision.fix) for decision in decisions))
+    others = [
+        decision.step or 0.0 for decision in decisions if decision.fix and decision.searched is None
+    ]
     assert not others or max(others) <= (searched[DECISIONS - 1].best or 0.0)
-    assert all(own.searched <= own.step for own in searched if own.searched and own.step)
+    assert all(
+        decision.searched <= decision.step
+        for decision in searched
+        if decision.searched and decision.step
+    )
     step = planned.best.prediction.step
-    faster = [own.step for own in decisions if own.fix and own.fits and (own.step or step) < step]
-    assert not faster or min(own.step or step for own in searched) == min(filter(None, faster))
-    steps = [own.best or 0.0 for own in searched]
+    faster = [
+        decision.step
+        for decision in decisions
+        if decision.fix and decision.fits and (decision.step or step) < step
+    ]
+    assert not faster or min(decision.step or step for decision in searched) == min(
+        filter(None, faster)
+    )
+    steps = [decision.best or 0.0 for decision in searched]
     assert steps == sorted(steps, reverse=True)
 
 
@@ -100,10 +114,10 @@ def test_what_gets_larger_than_what_was_searched_is_searched_too(
         return planned._replace(best=best)
 
     monkeypatch.setattr(confirm, "search_with", found)
-    *_, told = confirmed(PLAN, planned.question, known, LITTLE, step=1.0)
+    *_, ranked = confirmed(PLAN, planned.question, known, LITTLE, step=1.0)
     assert asked == [7, 6, 5, 4, 3, 2, 1]
-    assert [own.runner_up for own in told] == ["5", "4", "3", "2", "1", "6", "7", "0"]
-    assert [own.searched is None for own in told] == [False] * 7 + [True]
+    assert [decision.runner_up for decision in ranked] == ["5", "4", "3", "2", "1", "6", "7", "0"]
+    assert [decision.searched is None for decision in ranked] == [False] * 7 + [True]
 
 
 @pytest.mark.parametrize("room", [confirm, replan])
@@ -128,40 +142,40 @@ def test_an_interrupted_search_is_the_last(
 def test_a_search_with_it_fixed_finds_the_same(
     planned: PlanResult, decisions: tuple[Decision, ...]
 ) -> None:
-    own = next(own for own in decisions if own.searched is not None)
-    fixed = constraints_of(own.fix)
+    searched = next(decision for decision in decisions if decision.searched is not None)
+    fixed = constraints_of(searched.fix)
     again = search_with(PLAN, planned.question, fixed, LITTLE)
-    assert again.best.prediction.step == own.searched
+    assert again.best.prediction.step == searched.searched
     assert violations(again.plan, fixed) == []
 
 
 def test_a_plan_is_changed_to_keep_constraints() -> None:
     fixed = constraints_of("--fix zero=1 --pin 'fc*=channel'")
-    own = start_under(PLAN, fixed)
-    assert own is not None
-    assert violations(own, fixed) == []
-    assert own.options.zero == 1
-    assert own.layout["act"] == PLAN.layout["act"]
+    start = start_under(PLAN, fixed)
+    assert start is not None
+    assert violations(start, fixed) == []
+    assert start.options.zero == 1
+    assert start.layout["act"] == PLAN.layout["act"]
     assert start_under(PLAN, constraints_of("--pin 'fc1=nothing'")) is None
 
 
 def test_what_cannot_be_searched_says_why(planned: PlanResult) -> None:
     none = Decision("stages", "1", "64", planned.best.prediction.step, "", fix="--fix stages=64")
-    ((told,),) = confirmed(PLAN, planned.question, [none], LITTLE, step=1.0)
-    assert told.searched is None
-    assert "64" in told.found
+    ((decision,),) = confirmed(PLAN, planned.question, [none], LITTLE, step=1.0)
+    assert decision.searched is None
+    assert "64" in decision.found
 
 
 def test_what_ifs_are_planned_anew(planned: PlanResult) -> None:
-    found = {own.change: own for own in replanned(PLAN, planned.question, LITTLE)}
-    assert list(found) == [
+    changes = {what_if.change: what_if for what_if in replanned(PLAN, planned.question, LITTLE)}
+    assert list(changes) == [
         "twice the batch", "twice as many nodes", "V100-SXM2-32GB instead",
         "twice the memory on each device",
     ]  # fmt: skip
     step = planned.best.prediction.step
 
     def best(change: str) -> PlanResult:
-        planned = found[change].planned
+        planned = changes[change].planned
         assert planned is not None
         return planned
 
@@ -188,10 +202,10 @@ def starts(
         return judged(PLAN, baselines=False)._replace(question=other)
 
     monkeypatch.setattr(replan, "best_plan", searched)
-    found = list(
+    what_ifs = list(
         replanned(plan, question, LITTLE, helps=helps(plan, Bytes(memory)), known=lambda _: known)
     )
-    return dict(zip((own.change for own in found), begun, strict=True))
+    return dict(zip((what_if.change for what_if in what_ifs), begun, strict=True))
 
 
 def test_searches_start_from_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +263,7 @@ def test_what_has_no_samples_is_copied_on_more_nodes() -> None:
     odd = data_parallel(parse_graph(NO_SAMPLES), PLAN.cluster)
     copied = _spread(odd, cluster)
     assert copied is not None
-    assert {own.roles[0] for own in copied.layout.values()} == {"replica"}
+    assert {layout.roles[0] for layout in copied.layout.values()} == {"replica"}
 
 
 NO_SAMPLES = """graph two numbers
@@ -259,11 +273,11 @@ output y"""
 
 
 def test_a_question_has_one_answer(planned: PlanResult) -> None:
-    found = explained(PLAN, seconds=1e6, budget=LITTLE)
-    answered = {own.change for own in found.what_ifs if own.planned is not None}
+    explanation = explained(PLAN, seconds=1e6, budget=LITTLE)
+    answered = {what_if.change for what_if in explanation.what_ifs if what_if.planned is not None}
     assert {"twice the batch", "twice the memory on each device"} <= answered
-    assert not answered & {own.change for own in found.helps}
-    assert found.helps
+    assert not answered & {improvement.change for improvement in explanation.helps}
+    assert explanation.helps
 
 
 def test_a_device_that_is_not_of_the_ladder_has_no_next() -> None:
@@ -273,9 +287,9 @@ def test_a_device_that_is_not_of_the_ladder_has_no_next() -> None:
 
 def test_a_change_that_cannot_be_planned_says_why(planned: PlanResult) -> None:
     """Samples that are a batch's product are not those of another."""
-    own = replace(PLAN, model="elsewhere.py:build")
+    other_plan = replace(PLAN, model="elsewhere.py:build")
     with pytest.raises(InputError, match="decides the length of its samples itself"):
-        _longer(own, planned.question)
+        _longer(other_plan, planned.question)
     with pytest.raises(InputError, match="does not say what its model was captured from"):
         _longer(PLAN, planned.question)
 
@@ -285,6 +299,6 @@ def test_a_refused_change_has_a_note(planned: PlanResult, monkeypatch: pytest.Mo
         raise InputError("there is none", "take another")
 
     monkeypatch.setattr(replan, "best_plan", refused)
-    found = list(replanned(PLAN, planned.question, LITTLE))
-    assert {own.note for own in found} == {"cannot be planned: there is none"}
-    assert [own.planned for own in found] == [None] * 4
+    what_ifs = list(replanned(PLAN, planned.question, LITTLE))
+    assert {what_if.note for what_if in what_ifs} == {"cannot be planned: there is none"}
+    assert [what_if.planned for what_if in what_ifs] == [None] * 4

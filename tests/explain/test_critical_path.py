@@ -48,8 +48,8 @@ def two_devices_and_a_link() -> TaskGraph:
 
 def test_a_task_waits_for_the_one_that_held_its_link_until_then() -> None:
     graph = two_devices_and_a_link()
-    found = critical_path(graph, reference.simulate(graph))
-    assert found == (
+    pieces = critical_path(graph, reference.simulate(graph))
+    assert pieces == (
         PathPiece(1, 0, 8, held=True),
         PathPiece(3, 8, 14, held=False),
         PathPiece(4, 14, 15, held=False),
@@ -67,19 +67,19 @@ def test_without_tasks_there_is_no_path() -> None:
 def test_pieces_meet_from_the_beginning_to_the_makespan(random: Random) -> None:
     graph = random_graph(random)
     timeline = reference.simulate(graph)
-    found = critical_path(graph, timeline)
-    ends = [0, *(piece.end for piece in found)]
-    assert [piece.start for piece in found] == ends[:-1]
+    pieces = critical_path(graph, timeline)
+    ends = [0, *(piece.end for piece in pieces)]
+    assert [piece.start for piece in pieces] == ends[:-1]
     assert ends[-1] == timeline.makespan
-    assert all(piece.start < piece.end for piece in found)
+    assert all(piece.start < piece.end for piece in pieces)
 
 
 @given(st.randoms(use_true_random=False))
 def test_each_piece_released_the_next(random: Random) -> None:
     graph = random_graph(random)
     timeline = reference.simulate(graph)
-    found = critical_path(graph, timeline)
-    for before, after in pairwise(found):
+    pieces = critical_path(graph, timeline)
+    for before, after in pairwise(pieces):
         if before.held:
             assert held_in_common(graph, before.task, after.task)
             order = timeline.order.tolist()
@@ -95,8 +95,8 @@ def held_in_common(graph: TaskGraph, one: int, other: int) -> set[int]:
     for task in (one, other):
         sets = [place for place in graph.places[task].tolist() if place != NOWHERE]
         bounds = [(graph.set_start[place], graph.set_start[place + 1]) for place in sets]
-        own = {r for first, last in bounds for r in graph.set_resource[first:last].tolist()}
-        both.append({r for r in own if graph.hold[task, graph.resource_kind[r]]})
+        resources = {r for first, last in bounds for r in graph.set_resource[first:last].tolist()}
+        both.append({r for r in resources if graph.hold[task, graph.resource_kind[r]]})
     return both[0] & both[1]
 
 
@@ -113,30 +113,34 @@ def ends_when_ready(timeline: Timeline, before: int, after: int) -> bool:
 def test_collectives_add_up_to_what_tasks_take(plan: Plan) -> None:
     """Each task but for its rounding, and that of what it carries once more."""
     problem = walked(plan)[0].problem
-    told = moves(problem)
+    collectives = moves(problem)
     for task in problem.tasks.live.nonzero()[0].tolist():
         kind, subject = problem.labels.kind[task], problem.labels.subject[task]
         if not runs_unit(kind) and kind != "update":
-            total = NANO * math.fsum(own.seconds for own in told[kind, subject])
+            total = NANO * math.fsum(
+                collective.seconds for collective in collectives[kind, subject]
+            )
             assert abs(total - int(problem.tasks.duration[task])) <= 1.0 + 1e-9 * total
 
 
 @given(PLANS)
 def test_stretches_last_as_long_as_the_step(plan: Plan) -> None:
     simulation, path = walked(plan)
-    found = stretches(simulation, path)
+    path_stretches = stretches(simulation, path)
     step = simulation.prediction.step
-    assert math.isclose(math.fsum(own.seconds for own in found), step, rel_tol=1e-9)
-    assert math.isclose(math.fsum(own.share for own in found), 1.0, rel_tol=1e-9)
-    assert math.isclose(math.fsum(by_category(found).values()), step, rel_tol=1e-9)
+    assert math.isclose(
+        math.fsum(stretch.seconds for stretch in path_stretches), step, rel_tol=1e-9
+    )
+    assert math.isclose(math.fsum(stretch.share for stretch in path_stretches), 1.0, rel_tol=1e-9)
+    assert math.isclose(math.fsum(by_category(path_stretches).values()), step, rel_tol=1e-9)
 
 
 @given(PLANS)
 def test_nothing_is_waited_for_longer_than_it_takes(plan: Plan) -> None:
     simulation, path = walked(plan)
     rounding = len(path) / NANO
-    for own in collective_costs(simulation, path):
-        assert own.exposed <= own.seconds + rounding
+    for cost in collective_costs(simulation, path):
+        assert cost.exposed <= cost.seconds + rounding
     for kind in kind_costs(simulation, path):
         assert kind.exposed <= kind.seconds + rounding
         assert 0 <= kind.roofline <= 1 + 1e-9
@@ -158,38 +162,40 @@ def small() -> Simulation:
 
 
 def test_layers_are_folded(small: Simulation) -> None:
-    found = stretches(*walked(small.plan))
-    names = {own.subject for own in found if runs_unit(own.category)}
+    path_stretches = stretches(*walked(small.plan))
+    names = {stretch.subject for stretch in path_stretches if runs_unit(stretch.category)}
     assert "0.up" in names
     assert not any(name.startswith("1.") for name in names)
-    assert [own.seconds for own in found] == sorted((own.seconds for own in found), reverse=True)
+    assert [stretch.seconds for stretch in path_stretches] == sorted(
+        (stretch.seconds for stretch in path_stretches), reverse=True
+    )
 
 
 def test_every_link_has_a_line(small: Simulation) -> None:
-    found = link_costs(*walked(small.plan))
-    assert {own.link for own in found} == set(small.problem.prices.kinds) - {"compute"}
-    assert all(own.seconds <= small.prediction.step for own in found)
-    assert any(own.bytes for own in found)
+    costs = link_costs(*walked(small.plan))
+    assert {cost.link for cost in costs} == set(small.problem.prices.kinds) - {"compute"}
+    assert all(cost.seconds <= small.prediction.step for cost in costs)
+    assert any(cost.bytes for cost in costs)
 
 
 def test_operators_of_a_kind_are_counted(small: Simulation) -> None:
-    found = {own.kind: own for own in kind_costs(*walked(small.plan))}
-    assert found["linear"].operators == 12
-    assert "transpose" not in found, "a view takes no time"
+    costs = {cost.kind: cost for cost in kind_costs(*walked(small.plan))}
+    assert costs["linear"].operators == 12
+    assert "transpose" not in costs, "a view takes no time"
 
 
 def test_gradients_that_are_summed_have_a_program() -> None:
     plan = data_parallel(transformer(), Cluster.named("dgx-h100", node=2, gpu=2))
-    found = collective_costs(*walked(plan))
-    assert {own.purpose for own in found} == {"gradients"}
-    assert all(own.program and own.operation == "AllReduce" for own in found)
-    assert {own.over for own in found} == {"2 node and 2 gpu"}
+    costs = collective_costs(*walked(plan))
+    assert {cost.purpose for cost in costs} == {"gradients"}
+    assert all(cost.program and cost.operation == "AllReduce" for cost in costs)
+    assert {cost.over for cost in costs} == {"2 node and 2 gpu"}
 
 
 def test_sharded_parameters_are_gathered() -> None:
     plan = data_parallel(transformer(), Cluster.named("dgx-h100", node=2, gpu=2))
     layouts = list(plan.layout.values())
-    own = Plan.of("by hand", plan.graph, plan.cluster, layouts, Options(zero=1))
-    found = collective_costs(*walked(own))
-    assert ("AllGather", "updated parameters") in {(it.operation, it.purpose) for it in found}
-    assert all(not it.program for it in found if it.operation != "AllReduce")
+    sharded = Plan.of("by hand", plan.graph, plan.cluster, layouts, Options(zero=1))
+    costs = collective_costs(*walked(sharded))
+    assert ("AllGather", "updated parameters") in {(it.operation, it.purpose) for it in costs}
+    assert all(not it.program for it in costs if it.operation != "AllReduce")

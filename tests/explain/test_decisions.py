@@ -57,14 +57,14 @@ PIPELINE = plan_of(*["@0 sample"] * 2, *["@1 sample"] * 5, options=Options(micro
 
 
 def explained(plan: Plan, memory: int = 2**40, **more: object) -> dict[str, Decision]:
-    found = explain(
+    decisions = explain(
         plan,
         prices=PRICES,
         operators=OPERATORS,
         memory=Bytes(memory),
         **more,  # type: ignore[arg-type]
     )
-    return {own.subject: own for own in found}
+    return {decision.subject: decision for decision in decisions}
 
 
 def step(plan: Plan) -> float:
@@ -79,39 +79,39 @@ def with_rows(plan: Plan, rows: dict[str, str]) -> Plan:
 def best_other(plan: Plan, names: tuple[str, ...]) -> float:
     """The fastest plan in which these units have another layout, all the same; brute force."""
     (unit,) = [unit for unit in plan.units if unit.name == names[0]]
-    own = plan.layout[names[0]].roles
-    found = []
+    roles = plan.layout[names[0]].roles
+    steps = []
     for layout in layouts(unit.extents, PAIRS, symmetric=False):
-        if layout.roles != own and not any(role.startswith(IDLE) for role in layout.roles):
-            found.append(step(with_rows(plan, dict.fromkeys(names, str(layout)))))
-    return min(found)
+        if layout.roles != roles and not any(role.startswith(IDLE) for role in layout.roles):
+            steps.append(step(with_rows(plan, dict.fromkeys(names, str(layout)))))
+    return min(steps)
 
 
 def test_layouts_are_compared_with_the_best_other_one() -> None:
-    found = explained(FLAT)
+    decisions = explained(FLAT)
     for subject, names in {
         "first": ("first",),
         "second (+1 alike)": ("second", "third"),
         "gelu (+2 alike)": ("gelu", "again", "last"),
         "loss": ("loss",),
     }.items():
-        assert found[subject].step == best_other(FLAT, names)
-        changed = with_rows(FLAT, dict.fromkeys(names, str(found[subject].runner_up)))
-        assert step(changed) == found[subject].step
+        assert decisions[subject].step == best_other(FLAT, names)
+        changed = with_rows(FLAT, dict.fromkeys(names, str(decisions[subject].runner_up)))
+        assert step(changed) == decisions[subject].step
 
 
 def test_the_largest_difference_comes_first_and_says_how_large() -> None:
-    found = [own for own in explained(FLAT).values() if own.step is not None]
-    steps = [own.step for own in found if own.step is not None]
+    decisions = [entry for entry in explained(FLAT).values() if entry.step is not None]
+    steps = [entry.step for entry in decisions if entry.step is not None]
     assert steps == sorted(steps, reverse=True)
     base = step(FLAT)
-    for own, seconds in zip(found, steps, strict=True):
+    for decision, seconds in zip(decisions, steps, strict=True):
         word = "longer" if seconds > base else "shorter" if seconds < base else "no difference"
-        assert word in own.note
+        assert word in decision.note
 
 
 def test_options_are_changed_one_at_a_time() -> None:
-    found = explained(PIPELINE)
+    decisions = explained(PIPELINE)
     for subject, field, values in (
         ("micro-batches", "micro_batches", [1, 4]),
         ("recompute", "recompute", [True]),
@@ -125,52 +125,58 @@ def test_options_are_changed_one_at_a_time() -> None:
             )
             for value in values
         ]
-        assert found[subject].step == min(steps)
+        assert decisions[subject].step == min(steps)
 
 
 def test_a_runner_up_is_not_told_in_the_words_of_what_was_chosen() -> None:
-    own = explained(plan_of(*["sample sample"] * 6, "sample replica"))["placement on node and gpu"]
-    assert own.chosen == "sample on node, sample on gpu"
-    assert own.runner_up == "2 of node and 2 of gpu exchanged"
+    decision = explained(plan_of(*["sample sample"] * 6, "sample replica"))[
+        "placement on node and gpu"
+    ]
+    assert decision.chosen == "sample on node, sample on gpu"
+    assert decision.runner_up == "2 of node and 2 of gpu exchanged"
 
 
 def test_stages_and_placement() -> None:
-    found = explained(PIPELINE)
+    decisions = explained(PIPELINE)
     fewer = with_rows(PIPELINE, {unit.name: "sample sample" for unit in PIPELINE.units})
-    assert (found["stages"].chosen, found["stages"].runner_up) == ("2", "1")
-    assert found["stages"].step == step(fewer)
+    assert (decisions["stages"].chosen, decisions["stages"].runner_up) == ("2", "1")
+    assert decisions["stages"].step == step(fewer)
     exchanged = {name: " ".join(reversed(text.split())) for name, text in PIPELINE.layouts}
-    placement = found["placement on node and gpu"]
+    placement = decisions["placement on node and gpu"]
     assert placement.chosen == "idle on node, sample on gpu"
     assert placement.step == step(with_rows(PIPELINE, exchanged))
 
 
 def test_pipelines_keep_their_coordinates() -> None:
-    found = explained(PIPELINE)
+    decisions = explained(PIPELINE)
     for subject in ("first", "second (+1 alike)", "gelu (+2 alike)", "loss"):
-        own = found[subject]
-        assert own.runner_up is not None
-        assert own.runner_up.split()[0] == own.chosen.split()[0]
+        decision = decisions[subject]
+        assert decision.runner_up is not None
+        assert decision.runner_up.split()[0] == decision.chosen.split()[0]
 
 
 def test_reductions_name_the_next_way() -> None:
-    (own,) = [
-        own
-        for name, own in explained(plan_of(*["sample sample"] * 7)).items()
+    (reduction,) = [
+        decision
+        for name, decision in explained(plan_of(*["sample sample"] * 7)).items()
         if name.startswith("reduction over 2 node and 2 gpu")
     ]
-    assert own.runner_up not in (None, own.chosen)
-    assert "by itself" in own.note
+    assert reduction.runner_up not in (None, reduction.chosen)
+    assert "by itself" in reduction.note
 
 
 def test_gathers_name_their_steps() -> None:
     sharded = plan_of(*["sample sample"] * 7, options=Options(zero=1))
-    found = explained(sharded)
-    (own,) = [own for name, own in found.items() if name.startswith("AllGather over 2 node and")]
-    assert own.chosen == "one AllGather"
-    assert own.runner_up == "AllGather along 2 node, 2 gpu"
-    assert own.step is not None
-    assert own.step >= step(sharded)
+    decisions = explained(sharded)
+    (gather,) = [
+        decision
+        for name, decision in decisions.items()
+        if name.startswith("AllGather over 2 node and")
+    ]
+    assert gather.chosen == "one AllGather"
+    assert gather.runner_up == "AllGather along 2 node, 2 gpu"
+    assert gather.step is not None
+    assert gather.step >= step(sharded)
 
 
 def test_the_graph_as_given_is_what_its_plan_costs() -> None:
@@ -179,12 +185,16 @@ def test_the_graph_as_given_is_what_its_plan_costs() -> None:
 
 
 def test_what_does_not_fit_says_so() -> None:
-    found = explained(FLAT, memory=1)
-    assert all("does not fit, by" in own.note for own in found.values() if own.step is not None)
+    decisions = explained(FLAT, memory=1)
+    assert all(
+        "does not fit, by" in decision.note
+        for decision in decisions.values()
+        if decision.step is not None
+    )
 
 
 @pytest.mark.parametrize("plan", [FLAT, PIPELINE])
 def test_a_deadline_that_is_past_leaves_everything_out(plan: Plan) -> None:
-    (own,) = explained(plan, deadline=time.monotonic() - 1).values()
-    assert own.subject == "left out"
-    assert own.chosen == f"{len(explained(plan))} decisions"
+    (decision,) = explained(plan, deadline=time.monotonic() - 1).values()
+    assert decision.subject == "left out"
+    assert decision.chosen == f"{len(explained(plan))} decisions"

@@ -32,41 +32,43 @@ def plan() -> Plan:
 
 
 def test_the_question_is_what_the_plan_was_made_for(plan: Plan) -> None:
-    found = question_of(plan)
-    assert (found.graph, found.cluster) == (plan.graph, plan.cluster)
-    assert found.memory == SMALL.device.memory
-    assert found.training == Options(optimizer="sgd", mixed=True)
+    question = question_of(plan)
+    assert (question.graph, question.cluster) == (plan.graph, plan.cluster)
+    assert question.memory == SMALL.device.memory
+    assert question.training == Options(optimizer="sgd", mixed=True)
     assert question_of(plan, Bytes(5)).memory == 5
 
 
 def test_a_plan_is_put_beside_every_baseline(plan: Plan) -> None:
-    found = judged(plan)
+    judgement = judged(plan)
     simulated = simulate(plan)
-    assert found.best.prediction == simulated.prediction
-    assert found.best.plan == with_programs(plan, simulated.problem)
-    named, refused = dict(found.baselines), dict(found.refused)
+    assert judgement.best.prediction == simulated.prediction
+    assert judgement.best.plan == with_programs(plan, simulated.problem)
+    named, refused = dict(judgement.baselines), dict(judgement.refused)
     assert {*named, *refused} == set(BASELINES) - {"expert parallel"}  # There are no experts.
     for name, other in applied(plan.graph, SMALL, Options(optimizer="sgd", mixed=True)):
         assert str(other) == refused[name] if name in refused else other == named[name].plan
-    assert found.simulated == 1 + len(named)
-    assert (found.history, found.graphs, found.stopped) == ((), 1, "complete")
+    assert judgement.simulated == 1 + len(named)
+    assert (judgement.history, judgement.graphs, judgement.stopped) == ((), 1, "complete")
 
 
 def test_the_bound_is_that_of_a_search_that_looks_at_one_graph(plan: Plan) -> None:
-    found = judged(plan, baselines=False)
-    again = best_plan(found.question, Budget(seconds=None, proposals=1), rewrites=False, start=plan)
-    assert 0 < found.bound <= found.best.prediction.step
-    assert again.best.prediction.step <= found.best.prediction.step
-    assert found.bound <= again.best.prediction.step
-    assert found.gap == found.best.prediction.step / found.bound - 1
+    judgement = judged(plan, baselines=False)
+    again = best_plan(
+        judgement.question, Budget(seconds=None, proposals=1), rewrites=False, start=plan
+    )
+    assert 0 < judgement.bound <= judgement.best.prediction.step
+    assert again.best.prediction.step <= judgement.best.prediction.step
+    assert judgement.bound <= again.best.prediction.step
+    assert judgement.gap == judgement.best.prediction.step / judgement.bound - 1
     assert judged(again.plan, baselines=False).bound == again.bound
 
 
 def test_what_is_not_wanted_is_left_out(plan: Plan) -> None:
-    found = judged(plan, memory=Bytes(1), baselines=False, bound=False)
-    assert (found.baselines, found.refused, found.front) == ((), (), (found.best,))
-    assert (found.bound, found.gap) == (0.0, math.inf)
-    assert not found.best.fits(found.question.memory)
+    judgement = judged(plan, memory=Bytes(1), baselines=False, bound=False)
+    assert (judgement.baselines, judgement.refused, judgement.front) == ((), (), (judgement.best,))
+    assert (judgement.bound, judgement.gap) == (0.0, math.inf)
+    assert not judgement.best.fits(judgement.question.memory)
 
 
 def test_other_prices_are_taken(plan: Plan) -> None:
@@ -74,4 +76,4 @@ def test_other_prices_are_taken(plan: Plan) -> None:
     alone = judged(plan, baselines=False, bound=False)
     single = judged(plan, programs=False, baselines=False, bound=False)
     assert single.best.prediction.step >= alone.best.prediction.step
-    assert {own.program for own in single.best.plan.programs} == {str(ALL_REDUCE)}
+    assert {entry.program for entry in single.best.plan.programs} == {str(ALL_REDUCE)}

@@ -25,35 +25,37 @@ PLAN = expert(transformer(), SMALL)
 LONG = 1e6
 
 
-def untimed(found: Explained) -> Explained:
-    return found._replace(planned=found.planned._replace(seconds=0.0))
+def untimed(explanation: Explained) -> Explained:
+    return explanation._replace(planned=explanation.planned._replace(seconds=0.0))
 
 
 def test_it_has_what_its_parts_say() -> None:
-    told: list[tuple[float, str]] = []
-    found = explained(PLAN, seconds=LONG, progress=lambda share, doing: told.append((share, doing)))
-    assert untimed(found).planned == judged(PLAN, baselines=False)._replace(seconds=0.0)
-    assert found.spending == spending(simulate(PLAN))
-    assert found.helps == helps(PLAN, SMALL.device.memory)
-    assert found.decisions == explain(
+    reports: list[tuple[float, str]] = []
+    explanation = explained(
+        PLAN, seconds=LONG, progress=lambda share, doing: reports.append((share, doing))
+    )
+    assert untimed(explanation).planned == judged(PLAN, baselines=False)._replace(seconds=0.0)
+    assert explanation.spending == spending(simulate(PLAN))
+    assert explanation.helps == helps(PLAN, SMALL.device.memory)
+    assert explanation.decisions == explain(
         PLAN,
         prices=CollectivePrices(Pricer(SMALL, algorithm="best")),
         operators=OperatorPricer(SMALL.device),
         memory=SMALL.device.memory,
     )
-    assert found.stopped == "complete"
-    assert all(0 <= share <= 1 for share, _ in told)
-    doing = list(dict.fromkeys(words for _, words in told))
+    assert explanation.stopped == "complete"
+    assert all(0 <= share <= 1 for share, _ in reports)
+    doing = list(dict.fromkeys(words for _, words in reports))
     assert doing[:3] == ["simulating", "trying what would help", "trying other decisions"]
 
 
 def test_without_time_there_is_still_the_path() -> None:
-    found = explained(PLAN, seconds=1e-9)
-    assert found.stopped == "budget"
-    assert found.helps == ()
-    assert [own.subject for own in found.decisions] == ["left out"]
-    step = found.planned.best.prediction.step
-    total = math.fsum(own.seconds for own in found.spending.stretches)
+    explanation = explained(PLAN, seconds=1e-9)
+    assert explanation.stopped == "budget"
+    assert explanation.helps == ()
+    assert [decision.subject for decision in explanation.decisions] == ["left out"]
+    step = explanation.planned.best.prediction.step
+    total = math.fsum(stretch.seconds for stretch in explanation.spending.stretches)
     assert math.isclose(total, step, rel_tol=1e-9)
 
 
@@ -64,14 +66,18 @@ def test_an_interrupt_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "explain", interrupted)
-    found = explained(PLAN, seconds=LONG)
-    assert (found.stopped, found.decisions) == ("interrupted", ())
-    assert found.helps == helps(PLAN, SMALL.device.memory)
-    assert found.spending.stretches
+    explanation = explained(PLAN, seconds=LONG)
+    assert (explanation.stopped, explanation.decisions) == ("interrupted", ())
+    assert explanation.helps == helps(PLAN, SMALL.device.memory)
+    assert explanation.spending.stretches
 
 
 def test_a_limit_is_obeyed() -> None:
-    found = explained(PLAN, seconds=LONG, memory=Bytes(1))
-    assert found.planned.question.memory == 1
-    assert all("NOT fit" in own.note for own in found.helps if own.step is not None)
-    assert not any(own.fits for own in found.decisions if own.step is not None)
+    explanation = explained(PLAN, seconds=LONG, memory=Bytes(1))
+    assert explanation.planned.question.memory == 1
+    assert all(
+        "NOT fit" in improvement.note
+        for improvement in explanation.helps
+        if improvement.step is not None
+    )
+    assert not any(decision.fits for decision in explanation.decisions if decision.step is not None)

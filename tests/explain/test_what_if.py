@@ -25,7 +25,7 @@ FEWER = "half as many micro-batches"
 
 
 def told(plan: Plan, memory: Bytes = ROOM) -> dict[str, Improvement]:
-    return {own.change: own for own in helps(plan, memory)}
+    return {improvement.change: improvement for improvement in helps(plan, memory)}
 
 
 def saving(graph: OperatorGraph, options: Options) -> Plan:
@@ -34,36 +34,39 @@ def saving(graph: OperatorGraph, options: Options) -> Plan:
 
 
 def test_the_largest_gain_comes_first_and_what_cannot_be_last() -> None:
-    found = helps(data_parallel(transformer(), SMALL), ROOM)
-    assert {own.change for own in found} == {
+    improvements = helps(data_parallel(transformer(), SMALL), ROOM)
+    assert {improvement.change for improvement in improvements} == {
         NODES, "links between gpus twice as fast", "devices twice as fast", MEMORY, BATCH, FEWER,
     }  # fmt: skip
-    possible = [own.gain for own in found if own.step is not None]
+    possible = [improvement.gain for improvement in improvements if improvement.step is not None]
     assert possible == sorted(possible, reverse=True)
-    assert [own.change for own in found[len(possible) :]] == [MEMORY, FEWER]
-    assert all(own.note.startswith("cannot be applied: ") for own in found[len(possible) :])
+    assert [improvement.change for improvement in improvements[len(possible) :]] == [MEMORY, FEWER]
+    assert all(
+        improvement.note.startswith("cannot be applied: ")
+        for improvement in improvements[len(possible) :]
+    )
 
 
 def test_faster_links_are_a_machine_with_faster_links() -> None:
     plan = data_parallel(transformer(), SMALL)
     nodes = SMALL.levels[0]
     links = tuple(
-        replace(own, out=BytesPerSecond(2 * own.out), into=BytesPerSecond(2 * own.into))
-        for own in nodes.links
+        replace(link, out=BytesPerSecond(2 * link.out), into=BytesPerSecond(2 * link.into))
+        for link in nodes.links
     )
     cluster = replace(SMALL, levels=(replace(nodes, links=links), SMALL.levels[1]))
     step = simulate(replace(plan, cluster=cluster)).prediction.step
-    own = told(plan)[NODES]
-    assert own.step == step
-    assert own.gain == simulate(plan).prediction.step / step - 1
+    improvement = told(plan)[NODES]
+    assert improvement.step == step
+    assert improvement.gain == simulate(plan).prediction.step / step - 1
 
 
 def test_a_larger_batch_is_counted_by_the_sample() -> None:
     plan, larger = (data_parallel(transformer(batch=batch), SMALL) for batch in (4, 8))
-    own = told(plan)[BATCH]
-    assert (own.step, own.samples) == (simulate(larger).prediction.step, 2)
-    assert own.step is not None
-    assert own.gain == simulate(plan).prediction.step * 2 / own.step - 1
+    improvement = told(plan)[BATCH]
+    assert (improvement.step, improvement.samples) == (simulate(larger).prediction.step, 2)
+    assert improvement.step is not None
+    assert improvement.gain == simulate(plan).prediction.step * 2 / improvement.step - 1
 
 
 def test_a_batch_that_is_fixed_says_why() -> None:
@@ -74,9 +77,9 @@ parameter w: float32[o=8, i=8]
 operator y: y: float32[n=8, o=8] = linear(x, w)
 operator z: z: float32[n=8, o=8] = mul(y, m)
 output z""")
-    found = told(data_parallel(graph, SMALL))[BATCH]
-    assert found.step is None
-    assert "'z'" in found.note
+    improvement = told(data_parallel(graph, SMALL))[BATCH]
+    assert improvement.step is None
+    assert "'z'" in improvement.note
 
 
 def test_half_of_an_odd_number_of_micro_batches_says_why() -> None:
@@ -90,17 +93,17 @@ def test_more_memory_undoes_what_saves_memory() -> None:
     held = simulate(plan).prediction.memory.total
     plain = simulate(replace(plan, options=Options())).prediction
     assert held < plain.memory.total <= 2 * held
-    own = told(plan, Bytes(held))[MEMORY]
-    assert own.step is not None
-    assert own.step <= plain.step
-    assert own.note.startswith("with ")
-    assert "NOT fit" not in own.note
+    improvement = told(plan, Bytes(held))[MEMORY]
+    assert improvement.step is not None
+    assert improvement.step <= plain.step
+    assert improvement.note.startswith("with ")
+    assert "NOT fit" not in improvement.note
 
 
 def test_memory_that_nothing_needs_does_not_help() -> None:
-    own = told(saving(transformer(), Options(zero=1)))[MEMORY]
-    assert own.step is None
-    assert "nothing needs and fits into it" in own.note
+    improvement = told(saving(transformer(), Options(zero=1)))[MEMORY]
+    assert improvement.step is None
+    assert "nothing needs and fits into it" in improvement.note
 
 
 def test_more_memory_never_makes_a_step_longer() -> None:
@@ -115,22 +118,26 @@ output y""")
     without = simulate(replace(plan, options=Options())).prediction
     assert without.step > before.step
     assert without.memory.total > before.memory.total
-    own = told(plan, before.memory.total)[MEMORY]
-    assert (own.step, own.gain) == (before.step, 0.0)
-    assert own.note == "as it is: nothing that needs it is faster"
+    improvement = told(plan, before.memory.total)[MEMORY]
+    assert (improvement.step, improvement.gain) == (before.step, 0.0)
+    assert improvement.note == "as it is: nothing that needs it is faster"
 
 
 def test_fewer_micro_batches() -> None:
     plan = saving(transformer(batch=16), Options(micro_batches=4))
-    own = told(plan)[FEWER]
+    improvement = told(plan)[FEWER]
     half = replace(plan, options=Options(micro_batches=2))
-    assert own.step == simulate(half).prediction.step
-    assert own.note == "2 instead of 4"
+    assert improvement.step == simulate(half).prediction.step
+    assert improvement.note == "2 instead of 4"
 
 
 def test_what_does_not_fit_says_so() -> None:
     plan = data_parallel(transformer(), SMALL)
-    assert all("does NOT fit, by " in own.note for own in helps(plan, Bytes(1)) if own.step)
+    assert all(
+        "does NOT fit, by " in improvement.note
+        for improvement in helps(plan, Bytes(1))
+        if improvement.step
+    )
 
 
 def test_when_it_is_late_nothing_more_is_tried() -> None:
@@ -142,13 +149,15 @@ def test_a_pipeline_may_be_halved() -> None:
     graph = transformer(4, batch=8)
     rows = [Layout.parse(f"@{int(unit.name[0] in '23')} sample") for unit in units(graph)]
     plan = Plan.of("by hand", graph, SMALL, rows, Options(micro_batches=4))
-    found = told(plan)
-    assert found[FEWER].step is not None
-    assert found[BATCH].note in ("in 4 micro-batches", "in 8 micro-batches")
+    improvements = told(plan)
+    assert improvements[FEWER].step is not None
+    assert improvements[BATCH].note in ("in 4 micro-batches", "in 8 micro-batches")
 
 
 def test_measured_devices_do_not_get_faster_by_a_datasheet() -> None:
     cluster = Cluster.named("epyc")
-    found = helps(data_parallel(convolutional(), cluster), cluster.device.memory)
-    own = next(own for own in found if own.change == "devices twice as fast")
-    assert own.note == "cannot be applied: what operators take on AMD EPYC core is measured"
+    improvements = helps(data_parallel(convolutional(), cluster), cluster.device.memory)
+    faster = next(
+        improvement for improvement in improvements if improvement.change == "devices twice as fast"
+    )
+    assert faster.note == "cannot be applied: what operators take on AMD EPYC core is measured"

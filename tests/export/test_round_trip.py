@@ -57,9 +57,9 @@ CLUSTER = Cluster.named("dgx-h100", node=2)
 
 @st.composite
 def configs(draw: st.DrawFn) -> ParallelConfig:
-    tensor, pipeline, context = (draw(st.sampled_from(own)) for own in ((1, 2, 4),) * 3)
+    tensor, pipeline, context = (draw(st.sampled_from(degrees)) for degrees in ((1, 2, 4),) * 3)
     data = CLUSTER.devices // (tensor * pipeline * context)
-    found = ParallelConfig(
+    config = ParallelConfig(
         tensor=tensor,
         pipeline=pipeline,
         context=context,
@@ -71,9 +71,9 @@ def configs(draw: st.DrawFn) -> ParallelConfig:
         sequence=tensor > 1,
         order=draw(st.sampled_from((INNERMOST_FIRST, PIPELINE_INSIDE))),
     )
-    assume(found.devices == CLUSTER.devices and not undivided(facts_of(llama()), found))
-    copies = draw(st.sampled_from([n for n in (1, 2, 4) if found.data % n == 0]))
-    return found.with_replicas(copies if found.zero and copies < found.data else 1)
+    assume(config.devices == CLUSTER.devices and not undivided(facts_of(llama()), config))
+    copies = draw(st.sampled_from([n for n in (1, 2, 4) if config.data % n == 0]))
+    return config.with_replicas(copies if config.zero and copies < config.data else 1)
 
 
 def same(one: ParallelConfig, two: ParallelConfig) -> None:
@@ -94,21 +94,23 @@ def test_megatron_flags_read_back(config: ParallelConfig) -> None:
 def test_torchtitan_reads_back(config: ParallelConfig) -> None:
     dims = dims_of(llama())
     sharded = config.data * config.context > 1
-    own = config.with_zero(max(2, config.zero) if sharded else 0, 0)
-    own = replace(own, order=INNERMOST_FIRST)
-    own = own.with_replicas(config.replicas if sharded else 1)
+    expected = config.with_zero(max(2, config.zero) if sharded else 0, 0)
+    expected = replace(expected, order=INNERMOST_FIRST)
+    expected = expected.with_replicas(config.replicas if sharded else 1)
     for written, read in (
         (torchtitan_toml, read_torchtitan),
         (torchtitan_python, read_torchtitan_python),
     ):
-        text = written(own, dims, None, "# a comment\n")
-        same(settled(read(text, CLUSTER.devices), dims.facts), own)
+        text = written(expected, dims, None, "# a comment\n")
+        same(settled(read(text, CLUSTER.devices), dims.facts), expected)
 
 
 @st.composite
 def configs_of_experts(draw: st.DrawFn) -> ParallelConfig:
     """Degrees of a model with experts, and stages that need not be equal."""
-    tensor, pipeline, context = (draw(st.sampled_from(own)) for own in ((1, 2), (1, 2, 4), (1, 2)))
+    tensor, pipeline, context = (
+        draw(st.sampled_from(degrees)) for degrees in ((1, 2), (1, 2, 4), (1, 2))
+    )
     return ParallelConfig(
         tensor=tensor,
         pipeline=pipeline,
@@ -128,12 +130,12 @@ def test_export_then_read_gives_the_same_degrees(config: ParallelConfig, target:
     """The whole way: configuration, plan, files, configuration."""
     graph = mixtral()
     assume(not undivided(facts_of(graph), config))
-    found = exported(configured(graph, CLUSTER, config), graph, target)
+    export = exported(configured(graph, CLUSTER, config), graph, target)
     name, read = {
         "megatron": ("pretrain.sh", read_megatron),
         "torchtitan": ("job.toml", read_torchtitan),
     }[target]
-    again = settled(read(dict(found.files)[name], CLUSTER.devices), facts_of(graph))
+    again = settled(read(dict(export.files)[name], CLUSTER.devices), facts_of(graph))
     assert again.degrees == config.degrees
     assert again.replicas == config.replicas
     assert (again.expert, again.micro_batches) == (config.expert, config.micro_batches)
@@ -146,22 +148,22 @@ def test_a_configuration_is_found_again_in_its_plan(config: ParallelConfig) -> N
         plan = configured(llama(), CLUSTER, config)
     except InputError:
         assume(False)
-    found = uniform_of(plan).config
-    assert found.degrees == replace(config, order=INNERMOST_FIRST).degrees
-    assert (found.chunks, found.micro_batches) == (config.chunks, config.micro_batches)
+    recovered = uniform_of(plan).config
+    assert recovered.degrees == replace(config, order=INNERMOST_FIRST).degrees
+    assert (recovered.chunks, recovered.micro_batches) == (config.chunks, config.micro_batches)
 
 
 @given(configs())
 def test_every_rank_lies_on_one_device(config: ParallelConfig) -> None:
     try:
-        own = uniform_of(configured(llama(), CLUSTER, config))
+        uniform = uniform_of(configured(llama(), CLUSTER, config))
     except InputError:
         assume(False)
-    devices = ranks_of(own.config, own.taken, CLUSTER)
+    devices = ranks_of(uniform.config, uniform.taken, CLUSTER)
     assert sorted(devices) == list(range(CLUSTER.devices))
     sizes = [factor.size for factor in factors(CLUSTER)]
     # Ranks next to each other differ along the innermost axis alone.
-    tensor = math.prod(sizes[factor] for factor in own.taken["tensor"])
+    tensor = math.prod(sizes[factor] for factor in uniform.taken["tensor"])
     away = set[int]()
     for first in range(0, CLUSTER.devices, tensor):
         group = devices[first : first + tensor]
@@ -172,24 +174,27 @@ def test_every_rank_lies_on_one_device(config: ParallelConfig) -> None:
 def test_every_target_has_a_writer_that_says_what_is_lost() -> None:
     graph = llama()
     plan = configured(graph, CLUSTER, ParallelConfig(data=4, tensor=4, zero=1, sequence=True))
-    own = replace(plan, model="zoo:llama3-8b/tiny", batch=32)
+    zoo_plan = replace(plan, model="zoo:llama3-8b/tiny", batch=32)
     for name in TARGETS:
-        found = exported(own, graph, name)
-        assert found.config.devices == CLUSTER.devices
-        assert "check_ranks.py" in dict(found.files)
-        for file, text in found.files:
+        export = exported(zoo_plan, graph, name)
+        assert export.config.devices == CLUSTER.devices
+        assert "check_ranks.py" in dict(export.files)
+        for file, text in export.files:
             if file.endswith(".py"):
                 compile(text, file, "exec")
     # In YAML a bare no is a boolean, which Accelerate cannot read.
-    settings_file = dict(exported(own, graph, "accelerate").files)["accelerate.yaml"]
+    settings_file = dict(exported(zoo_plan, graph, "accelerate").files)["accelerate.yaml"]
     assert 'mixed_precision: "no"' in settings_file
-    assert exported(own, graph, "megatron").lost == ()
-    found = exported(own, graph, "megatron")
-    written = read_megatron(dict(found.files)["pretrain.sh"], CLUSTER.devices)
+    assert exported(zoo_plan, graph, "megatron").lost == ()
+    export = exported(zoo_plan, graph, "megatron")
+    written = read_megatron(dict(export.files)["pretrain.sh"], CLUSTER.devices)
     checked = judge(written, graph, CLUSTER, CLUSTER.device.memory, better=False)
     assert checked.simulation is not None
-    assert checked.simulation.prediction == found.written
-    assert any("ZeRO 1 becomes ZeRO 2" in own for own in exported(own, graph, "torchtitan").lost)
+    assert checked.simulation.prediction == export.written
+    assert any(
+        "ZeRO 1 becomes ZeRO 2" in sentence
+        for sentence in exported(zoo_plan, graph, "torchtitan").lost
+    )
 
 
 @pytest.mark.parametrize("target", ["megatron", "torchtitan"])
@@ -210,13 +215,13 @@ def test_export_and_check_say_the_same_step(config: ParallelConfig, target: str)
     graph = mixtral()
     plan = configured(graph, CLUSTER, config)
     for origin in (plan, replace(plan, cluster=machine_of(CLUSTER, Software(fuses=True)))):
-        found = exported(origin, graph, target)
-        for name, text in found.files:
+        export = exported(origin, graph, target)
+        for name, text in export.files:
             if name in READERS:
                 written = READERS[name](text, CLUSTER.devices)
                 checked = judge(written, graph, CLUSTER, CLUSTER.device.memory, better=False)
                 assert checked.simulation is not None
-                assert checked.simulation.prediction == found.written
+                assert checked.simulation.prediction == export.written
 
 
 def test_better_configurations_have_stages_and_checkpointing_of_their_own() -> None:
@@ -235,8 +240,8 @@ def test_better_configurations_have_stages_and_checkpointing_of_their_own() -> N
 
 
 def test_software_that_a_cluster_tells_itself_stays() -> None:
-    own = replace(CLUSTER, device=replace(CLUSTER.device, software=Software(joins=True)))
-    assert machine_of(own, software_of("megatron", mixed=True)) == own
+    cluster = replace(CLUSTER, device=replace(CLUSTER.device, software=Software(joins=True)))
+    assert machine_of(cluster, software_of("megatron", mixed=True)) == cluster
     megatron = machine_of(CLUSTER, software_of("megatron", mixed=True))
     assert machine_of(megatron, software_of("pytorch", mixed=False)).device.running == Software()
 
@@ -329,6 +334,6 @@ def test_models_without_layers_go_to_pytorch_only() -> None:
 def test_fitted_says_every_axis_it_gives_away() -> None:
     graph = llama()
     plan = configured(graph, CLUSTER, ParallelConfig(data=4, context=4))
-    found = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, facts_of(graph))
-    assert found.config.degrees["data"] == 16
-    assert found.lost == ("context 4 becomes data 16: pytorch has no context parallelism",)
+    fit = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, facts_of(graph))
+    assert fit.config.degrees["data"] == 16
+    assert fit.lost == ("context 4 becomes data 16: pytorch has no context parallelism",)

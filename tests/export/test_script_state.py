@@ -59,9 +59,9 @@ def training_of(script: Any, rank: int, ranks: int, monkeypatch: pytest.MonkeyPa
     build, weights = script.build, []
 
     def watched() -> Any:
-        found = build()
-        weights.extend(found[0].parameters())
-        return found
+        built = build()
+        weights.extend(built[0].parameters())
+        return built
 
     monkeypatch.setattr(script, "build", watched)
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
@@ -71,7 +71,7 @@ def training_of(script: Any, rank: int, ranks: int, monkeypatch: pytest.MonkeyPa
         dist.destroy_process_group()
         monkeypatch.undo()
     assert weights
-    assert all(own.is_meta for own in weights)
+    assert all(weight.is_meta for weight in weights)
     return training
 
 
@@ -83,7 +83,7 @@ def test_layers_of_a_stage_are_groups_of_fsdp(
     script = script_of(ParallelConfig(data=2, pipeline=2, zero=3, micro_batches=2), beside)
     training = training_of(script, rank, 4, monkeypatch)
     (stage,) = training.parts
-    groups = [name for name, own in stage.named_modules() if isinstance(own, FSDPModule)]
+    groups = [name for name, module in stage.named_modules() if isinstance(module, FSDPModule)]
     assert groups == ["", *(f"model.{name}" for name in script.STAGES[rank // 2])]
 
 
@@ -92,7 +92,9 @@ def test_virtual_stages_are_groups_of_their_own(
 ) -> None:
     config = ParallelConfig(data=2, pipeline=2, chunks=2, zero=2, micro_batches=2, recompute=True)
     training = training_of(script_of(config, beside), 0, 4, monkeypatch)
-    groups = [sum(isinstance(own, FSDPModule) for own in part.modules()) for part in training.parts]
+    groups = [
+        sum(isinstance(module, FSDPModule) for module in part.modules()) for part in training.parts
+    ]
     assert groups == [2, 2]
 
 
@@ -112,13 +114,13 @@ def test_ranks_hold_their_pieces_and_no_more(
     alone = script.build()[0]
     for rank in range(4):
         training = training_of(script, rank, 4, monkeypatch)
-        models = [own.model for own in getattr(training, "parts", ())] or [training.model]
+        models = [part.model for part in getattr(training, "parts", ())] or [training.model]
         for model in models:
-            held += sum(own.to_local().numel() for own in model.parameters())
-            assert not any(own.is_meta for own in model.parameters())
-            for name, own in model.named_buffers():
-                assert torch.equal(own, alone.get_buffer(name))
-    assert held == sum(own.numel() for own in alone.parameters())
+            held += sum(parameter.to_local().numel() for parameter in model.parameters())
+            assert not any(parameter.is_meta for parameter in model.parameters())
+            for name, buffer in model.named_buffers():
+                assert torch.equal(buffer, alone.get_buffer(name))
+    assert held == sum(parameter.numel() for parameter in alone.parameters())
     assert len(list(alone.buffers())) > 1
 
 
@@ -133,11 +135,11 @@ def test_pieces_that_are_not_equal_are_cut_along_the_tensor_axis_first() -> None
         parallelize_module(linear, mesh["tensor"], ColwiseParallel())
         fully_shard(linear, mesh=mesh["shard"])
         whole = torch.arange(40.0).reshape(10, 4)
-        own = linear.weight
-        assert isinstance(own, DTensor)
-        found = weights["piece"](whole, own)
-        assert own.to_local().shape == found.shape == (1, 4)
-        assert torch.equal(found, whole[9:])
+        weight = linear.weight
+        assert isinstance(weight, DTensor)
+        piece = weights["piece"](whole, weight)
+        assert weight.to_local().shape == piece.shape == (1, 4)
+        assert torch.equal(piece, whole[9:])
     finally:
         dist.destroy_process_group()
 

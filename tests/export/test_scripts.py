@@ -77,11 +77,13 @@ def test_every_model_of_the_zoo_is_built_by_its_own_files(beside: Path) -> None:
         with torch.device("meta"):
             model, inputs, named, loss, targets = build()
         known = zoo_example(parse_source(source), 4)
-        shapes = {name: own.shape for name, own in model.named_parameters()}
-        assert shapes == {name: own.shape for name, own in known.model.named_parameters()}
+        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        assert shapes == {
+            name: parameter.shape for name, parameter in known.model.named_parameters()
+        }
         assert (named, loss.__name__) == ({}, known.loss.__name__ if known.loss else "")
         assert len(inputs) == len(known.inputs)
-        assert [own.shape for own in targets] == [own.shape for own in known.targets]
+        assert [target.shape for target in targets] == [target.shape for target in known.targets]
 
 
 def test_sizes_that_a_source_names_stay(beside: Path) -> None:
@@ -125,11 +127,11 @@ def test_a_trace_has_no_code() -> None:
 def test_tied_tables_are_cut_alike() -> None:
     graph, laptop = graph_of("zoo:bert-large/tiny"), Cluster.named("laptop", process=2)
     plan = configured(graph, laptop, ParallelConfig(tensor=2, sequence=True))
-    found = tensor_styles(plan, (0,))
-    assert (found.styles["words"], found.styles["decoder"]) == ("table", "head")
-    assert found.styles["layers.*.attention.output"] == "rows"
+    styling = tensor_styles(plan, (0,))
+    assert (styling.styles["words"], styling.styles["decoder"]) == ("table", "head")
+    assert styling.styles["layers.*.attention.output"] == "rows"
     # What a norm behind a layer makes is read by the next residual, too: it stays cut.
-    assert found.gathered == ("transform_norm",)
+    assert styling.gathered == ("transform_norm",)
     llama = configured(
         graph_of("zoo:llama3-8b/tiny"), laptop, ParallelConfig(tensor=2, sequence=True)
     )
@@ -143,11 +145,11 @@ def test_tied_tables_are_cut_alike() -> None:
 def test_what_dtensor_has_no_rules_for_is_computed_by_every_rank() -> None:
     laptop = Cluster.named("laptop", process=2)
     plan = configured(graph_of("zoo:mixtral-8x7b/tiny"), laptop, ParallelConfig(tensor=2))
-    found = tensor_styles(plan, (0,))
-    assert found.local == ("layers.*.feed_forward",)
-    own = exported(replace(plan, model="zoo:mixtral-8x7b/tiny", batch=16), plan.graph, "pytorch")
-    assert any("computes all of it" in words for words in own.lost)
-    assert "run_locally(module" in dict(own.files)["train_plan.py"]
+    styling = tensor_styles(plan, (0,))
+    assert styling.local == ("layers.*.feed_forward",)
+    export = exported(replace(plan, model="zoo:mixtral-8x7b/tiny", batch=16), plan.graph, "pytorch")
+    assert any("computes all of it" in words for words in export.lost)
+    assert "run_locally(module" in dict(export.files)["train_plan.py"]
 
 
 def test_reductions_over_the_data_axis_keep_their_steps() -> None:
@@ -158,11 +160,11 @@ def test_reductions_over_the_data_axis_keep_their_steps() -> None:
         PlannedChain(collective="ReduceScatter", over=(0, 1, 2), bytes=4.0, steps=((0, 1, 2),)),
         PlannedChain(collective="Broadcast", over=(0, 1, 2), bytes=4.0, steps=((0,), (1, 2))),
     )
-    own = exported(replace(plan, chains=chains, model="zoo:llama3-8b/tiny"), graph, "pytorch")
-    script = dict(own.files)["train_plan.py"]
+    export = exported(replace(plan, chains=chains, model="zoo:llama3-8b/tiny"), graph, "pytorch")
+    script = dict(export.files)["train_plan.py"]
     assert "SCATTER_STEPS = ((1, 2), (0,))" in script
     assert "GATHER_STEPS = ()" in script
-    assert own.lost == ("1 collective in steps: single ones instead",)
+    assert export.lost == ("1 collective in steps: single ones instead",)
     compile(script, "train_plan.py", "exec")
 
 
@@ -170,9 +172,9 @@ def test_checkpointing_of_some_layers_is_that_of_these() -> None:
     graph, laptop = graph_of("zoo:llama3-8b/tiny"), Cluster.named("laptop")
     plan = configured(graph, laptop, ParallelConfig(data=4, zero=3, recompute=True))
     some = plan.changed(options=replace(plan.options, recompute_layers=1))
-    own = exported(replace(some, model="zoo:llama3-8b/tiny"), graph, "pytorch")
-    assert "RECOMPUTED = ('layers.0',)" in dict(own.files)["train_plan.py"]
-    assert own.lost == ()
+    export = exported(replace(some, model="zoo:llama3-8b/tiny"), graph, "pytorch")
+    assert "RECOMPUTED = ('layers.0',)" in dict(export.files)["train_plan.py"]
+    assert export.lost == ()
     every = exported(replace(plan, model="zoo:llama3-8b/tiny"), graph, "pytorch")
     assert "RECOMPUTED = LAYERS" in dict(every.files)["train_plan.py"]
     lost = exported(some, graph, "deepspeed").lost
@@ -188,12 +190,12 @@ def test_checkpointing_of_some_layers_is_that_of_as_many_in_each_stage(
     config = ParallelConfig(data=2, pipeline=2, micro_batches=2, recompute=True)
     plan = configured(graph, Cluster.named("laptop"), config)
     some = plan.changed(options=replace(plan.options, recompute_layers=count))
-    own = exported(some, graph, "megatron")
-    text = dict(own.files)["pretrain.sh"]
+    export = exported(some, graph, "megatron")
+    text = dict(export.files)["pretrain.sh"]
     method, number = ("block", each) if each < 4 else ("uniform", 1)
     assert f"--recompute-method {method}\n    --recompute-num-layers {number}\n" in text
     changed = f"activation checkpointing of {count} layers becomes that of {2 * each}: {each} in"
-    assert [words.startswith(changed) for words in own.lost] == [True] * (count % 2)
+    assert [words.startswith(changed) for words in export.lost] == [True] * (count % 2)
     again = settled(read_megatron(text, 4), facts_of(graph))
     assert again.recompute_layers == (0 if each == 4 else 2 * each)
 
@@ -207,9 +209,9 @@ def test_a_plan_for_a_target_loses_nothing_there(target: str) -> None:
     planned = plan_for(question, target, Budget.parse("200"))
     assert planned.simulated > 1
     plan = replace(planned.plan, model=model, batch=16)
-    found = exported(plan, graph, target)
-    assert [own for own in found.lost if UNKNOWN not in own] == []
-    assert found.written.step == planned.best.prediction.step
+    export = exported(plan, graph, target)
+    assert [words for words in export.lost if UNKNOWN not in words] == []
+    assert export.written.step == planned.best.prediction.step
 
 
 def test_a_target_is_asked_for_what_it_has() -> None:
@@ -260,11 +262,11 @@ def test_stages_of_a_plan_stay_as_they_are(target: str) -> None:
     config = ParallelConfig(data=2, pipeline=2, zero=2, micro_batches=2, stages=(5, 3))
     plan = replace(configured(graph, laptop, config), model=model, batch=16)
     assert runs_of(plan, (0,)) == (5, 3)
-    own = exported(plan, graph, target)
-    assert [words for words in own.lost if UNKNOWN not in words] == []
-    assert own.config.stages == (5, 3)
-    assert runs_of(own.plans[1], (0,)) == (5, 3)
-    files = dict(own.files)
+    export = exported(plan, graph, target)
+    assert [words for words in export.lost if UNKNOWN not in words] == []
+    assert export.config.stages == (5, 3)
+    assert runs_of(export.plans[1], (0,)) == (5, 3)
+    files = dict(export.files)
     if target == "pytorch":
         stages = re.search(r"^STAGES = (.*)$", files["train_plan.py"], re.MULTILINE)
         assert stages is not None
@@ -300,6 +302,6 @@ def test_rank_files_put_axes_where_the_plan_has_them() -> None:
     assert files["hostfile"].split() == hosts
     groups = [devices[first : first + 2] for first in range(0, 8, 2)]
     assert sorted(groups) == [[gpu, gpu + 4] for gpu in range(4)]
-    found = uniform_of(plan)
-    assert list(ranks_of(found.config, found.taken, cluster)) == devices
+    uniform = uniform_of(plan)
+    assert list(ranks_of(uniform.config, uniform.taken, cluster)) == devices
     assert facts_of(graph).heads % 2 == 0

@@ -24,8 +24,8 @@ GPU = Home(gpus=1)
 def test_every_collective_does_what_it_says_and_sends_what_the_formula_says() -> None:
     groups = [(0, 1, 2, 3), (0, 2), (2,), (0, 1, 3)]
     each = len(DTYPES) * len(SIZES)
-    found = run_ranks(every_collective, groups, ranks=4, home=GPU)
-    assert found == [3 * each, 2 * each, 3 * each, 2 * each]
+    counts = run_ranks(every_collective, groups, ranks=4, home=GPU)
+    assert counts == [3 * each, 2 * each, 3 * each, 2 * each]
 
 
 def test_everybody_sends_to_everybody() -> None:
@@ -48,8 +48,8 @@ def test_programs_sum(sizes: tuple[int, ...], axes: Mapping[str, int], over: lis
         for program in synthesize(Hierarchy(placement, cluster.level_names, over))
     ]
     chosen = random.Random(7).sample(plans, min(len(plans), 30))
-    found = run_ranks(programs_sum, chosen, ranks=cluster.devices, home=GPU)
-    assert found == [len(chosen)] * cluster.devices
+    counts = run_ranks(programs_sum, chosen, ranks=cluster.devices, home=GPU)
+    assert counts == [len(chosen)] * cluster.devices
 
 
 def test_the_hook_of_ddp_trains_as_plain_ddp() -> None:

@@ -23,5 +23,5 @@ def take_turns(rank: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_all_others_end_and_name_the_rank(seed: int, tmp_path: Path) -> None:
     choices = [(source, plan) for source in SOURCES for plan in plans(source)]
-    found = failure(random.Random(seed), choices, tmp_path, Home(gpus=1, enter=take_turns))
-    assert found.as_stated, str(found)
+    outcome = failure(random.Random(seed), choices, tmp_path, Home(gpus=1, enter=take_turns))
+    assert outcome.as_stated, str(outcome)

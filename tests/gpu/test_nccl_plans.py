@@ -25,21 +25,29 @@ def without_tf32(rank: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("devices", "count"), COUNTS)
 def test_random_plans_equal_one_device(devices: int, count: int, seed: int) -> None:
-    wrong = [str(own) for own in verdicts(sampled(seed, devices, count), home=GPU) if not own.right]
+    wrong = [
+        str(verdict)
+        for verdict in verdicts(sampled(seed, devices, count), home=GPU)
+        if not verdict.right
+    ]
     assert not wrong
 
 
 def test_random_plans_equal_one_device_in_single_precision() -> None:
     home = GPU._replace(enter=without_tf32)
-    wrong = [str(own) for own in verdicts(sampled(9, 4, 8, "float32"), home=home) if not own.right]
+    wrong = [
+        str(verdict)
+        for verdict in verdicts(sampled(9, 4, 8, "float32"), home=home)
+        if not verdict.right
+    ]
     assert not wrong
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 2, 2)])
 def test_found_plans_of_all_tiny_models_equal_one_device(sizes: tuple[int, ...]) -> None:
-    found = [
+    plans = [
         found_plan(Seconds(1.0), model, sizes, tight=number % 2 == 1)
         for number, model in enumerate(traced())
     ]
-    wrong = [str(own) for own in verdicts(found, home=GPU) if not own.right]
+    wrong = [str(verdict) for verdict in verdicts(plans, home=GPU) if not verdict.right]
     assert not wrong

@@ -20,8 +20,10 @@ pytestmark = pytest.mark.gpu
 GPU, CPU = Home(gpus=1), Home()
 
 
-def plan_of(own: Subject, ranks: int, seed: int) -> Plan:
-    return random_plan(own, ranks, seed, Options(zero=seed % 4, bucket=Bytes((0, 10**6)[seed % 2])))
+def plan_of(model: Subject, ranks: int, seed: int) -> Plan:
+    return random_plan(
+        model, ranks, seed, Options(zero=seed % 4, bucket=Bytes((0, 10**6)[seed % 2]))
+    )
 
 
 def equal(one: Arrays, other: Arrays) -> bool:
@@ -37,12 +39,12 @@ def close(one: Arrays, other: Arrays) -> bool:
 def test_training_goes_on_elsewhere(
     first: Home, then: Home, seeds: tuple[int, int], tmp_path: Path
 ) -> None:
-    own, path = subject("bert-large"), str(tmp_path / "saved")
-    four, two = plan_of(own, 4, seeds[0]), plan_of(own, 2, seeds[1])
-    written = run_ranks(trains_and_saves, four, own, path, "sgd", ranks=4, home=first)
+    model, path = subject("bert-large"), str(tmp_path / "saved")
+    four, two = plan_of(model, 4, seeds[0]), plan_of(model, 2, seeds[1])
+    written = run_ranks(trains_and_saves, four, model, path, "sgd", ranks=4, home=first)
     before, after = cast(tuple[Saved, Saved], written[0])
-    read = run_ranks(goes_on, two, own, path, "sgd", ranks=2, home=then)
-    found, later = cast(tuple[Saved, Saved], read[0])
-    assert equal(found.state, before.state)
-    assert equal(found.optimizer, before.optimizer)
+    read = run_ranks(goes_on, two, model, path, "sgd", ranks=2, home=then)
+    restored, later = cast(tuple[Saved, Saved], read[0])
+    assert equal(restored.state, before.state)
+    assert equal(restored.optimizer, before.optimizer)
     assert close(later.state, after.state)

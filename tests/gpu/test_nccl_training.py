@@ -37,11 +37,13 @@ def wrong(source: str, configs: Sequence[ParallelConfig], dtype: str = "float32"
     graph = in_dtype(load_model(source, BATCH).graph, dtype)
     cluster = Cluster.named("dgx-h100", node=2, gpu=2)
     tasks = [
-        TrainingTask(configured(graph, cluster, own), source, steps=STEPS, one_device=True)
-        for own in configs
+        TrainingTask(configured(graph, cluster, config), source, steps=STEPS, one_device=True)
+        for config in configs
     ]
-    (found, *_) = run_ranks(trains_each, tasks, ranks=4, home=Home(gpus=1), timeout=Seconds(600.0))
-    verdicts = [own.one_device for own in cast(list[Measurement], found)]
+    (measurements, *_) = run_ranks(
+        trains_each, tasks, ranks=4, home=Home(gpus=1), timeout=Seconds(600.0)
+    )
+    verdicts = [measurement.one_device for measurement in cast(list[Measurement], measurements)]
     return [
         f"{config}: {one}"
         for config, one in zip(configs, verdicts, strict=True)

@@ -29,9 +29,9 @@ def test_buckets_travel_while_layers_compute(zero: int) -> None:
     config = ParallelConfig(data=2, zero=zero, bucket=Bytes(4 << 20))
     plan = configured(load_model(BERT, 32).graph, cluster, config)
     task = TrainingTask(plan, BERT, steps=2)
-    found = run_ranks(
+    timings = run_ranks(
         beside_communication, task, ranks=2, home=Home(gpus=1), timeout=Seconds(300.0)
     )
-    for computing, beside in cast(list[tuple[int, int]], found):
+    for computing, beside in cast(list[tuple[int, int]], timings):
         print(f"ZeRO {zero}: {beside / 1e6:.1f} of {computing / 1e6:.1f} ms beside collectives")
         assert beside > 0.1 * computing

@@ -32,18 +32,18 @@ def be_late(cycles: int) -> None:
 @pytest.mark.parametrize("cycles", [1, LATE])
 def test_what_a_job_reads_is_kept_until_it_has_been_read(cycles: int) -> None:
     lane, device = CommStream(cuda()), cuda()
-    given = torch.ones(SIZE, device=device)
+    operand = torch.ones(SIZE, device=device)
 
     def late_sum(data: Tensor) -> Tensor:
         be_late(cycles)
         return data.sum()
 
-    launched = lane.begin(lambda own=given: late_sum(own))  # type: ignore[misc]
+    launched = lane.begin(lambda tensor=operand: late_sum(tensor))  # type: ignore[misc]
     launched._ready.wait()
-    del given
+    del operand
     others = [torch.full((SIZE,), 2.0, device=device) for _ in range(4)]
     assert launched.result().item() == SIZE
-    assert all(own[0].item() == 2.0 for own in others)
+    assert all(other[0].item() == 2.0 for other in others)
     lane.close()
 
 
@@ -58,5 +58,5 @@ def test_what_a_job_returns_is_kept_until_its_reader_is_done(cycles: int) -> Non
     with torch.cuda.stream(lane._stream):
         overwritten = [torch.full((SIZE,), 2.0, device=device) for _ in range(4)]
     assert read.sum().item() == SIZE
-    assert all(own[0].item() == 2.0 for own in overwritten)
+    assert all(other[0].item() == 2.0 for other in overwritten)
     lane.close()

@@ -15,10 +15,10 @@ from support.baseline_graphs import convolutional, transformer
 
 @given(st.integers(1, 6), st.integers(1, 5))
 def test_a_graph_grows_to_what_it_would_be(batch: int, times: int) -> None:
-    own = with_batch(transformer(batch=2 * batch), times)
-    assert own == transformer(batch=2 * batch * times)
+    grown = with_batch(transformer(batch=2 * batch), times)
+    assert grown == transformer(batch=2 * batch * times)
     assert with_batch(convolutional(batch=2 * batch), times) == convolutional(2 * batch * times)
-    assert not check(own)
+    assert not check(grown)
 
 
 GROWING = """graph growing
@@ -35,11 +35,11 @@ output r"""
 
 def test_views_and_what_is_expanded_to_every_sample_grow() -> None:
     """Also where a -1 would take any number of elements."""
-    own = with_batch(parse_graph(GROWING.format(n=6, last=-1)), 2)
-    assert [tensor.shape for tensor in own.definitions()] == [
+    grown = with_batch(parse_graph(GROWING.format(n=6, last=-1)), 2)
+    assert [tensor.shape for tensor in grown.definitions()] == [
         tensor.shape for tensor in parse_graph(GROWING.format(n=12, last=8)).definitions()
     ]
-    assert not check(own)
+    assert not check(grown)
 
 
 def test_a_fixed_batch_is_refused_by_name() -> None:

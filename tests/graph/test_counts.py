@@ -101,11 +101,17 @@ def test_what_has_no_gradient_costs_nothing_backward() -> None:
 
 def in_one_step(einsum: Case) -> bool:
     """Whether nothing is summed before operands meet, and two meet at most."""
-    own = contraction(
+    equation = contraction(
         str(dict(einsum.attributes)["equation"]), [o.shape for o in einsum.operands if o]
     )
-    alone = [label for label in own.sizes if sum(label in labels for labels in own.operands) == 1]
-    return len(own.operands) < 3 and (len(own.operands) == 1 or set(alone) <= set(own.output))
+    alone = [
+        label
+        for label in equation.sizes
+        if sum(label in labels for labels in equation.operands) == 1
+    ]
+    return len(equation.operands) < 3 and (
+        len(equation.operands) == 1 or set(alone) <= set(equation.output)
+    )
 
 
 @pytest.mark.parametrize("operator", CASES, ids=str)

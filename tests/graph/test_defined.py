@@ -71,7 +71,7 @@ CASES = [
 
 @pytest.mark.parametrize(("call", "expected"), CASES, ids=[call.kind for call, _ in CASES])
 def test_roles_are_read_off_the_line(call: Call, expected: list[str]) -> None:
-    assert [f"{own.name} {own.role} {own.extent}" for own in splits_of(call)] == expected
+    assert [f"{split.name} {split.role} {split.extent}" for split in splits_of(call)] == expected
 
 
 @pytest.mark.parametrize("call", [call for call, _ in CASES], ids=lambda call: call.kind)
@@ -90,10 +90,10 @@ def test_pieces_make_the_whole(call: Call) -> None:
         for parts in (2, 3):
             if not _fits(split.extent, parts):
                 continue
-            (made,) = assembled(call, split, parts, tensors)
-            torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-12)
+            (joined,) = assembled(call, split, parts, tensors)
+            torch.testing.assert_close(joined, expected, rtol=1e-9, atol=1e-12)
             for one, other in zip(
-                torch.autograd.grad(made, tensors, weights), backward, strict=True
+                torch.autograd.grad(joined, tensors, weights), backward, strict=True
             ):
                 torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
             for piece in pieces(call, split, parts):

@@ -26,5 +26,5 @@ def test_the_largest_number_is_that_of_the_dtype(dtype: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "pairs"), [("float64", "complex128"), ("bfloat16", "complex64")])
 def test_complex_numbers_are_as_wide_as_what_they_are_made_of(dtype: str, pairs: str) -> None:
-    made = in_dtype(GRAPH, dtype).operators[1]
-    assert (made.outputs[0].dtype, made.attributes) == (pairs, (("dtype", pairs),))
+    operator = in_dtype(GRAPH, dtype).operators[1]
+    assert (operator.outputs[0].dtype, operator.attributes) == (pairs, (("dtype", pairs),))

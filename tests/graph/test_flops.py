@@ -39,13 +39,13 @@ PLAIN = [
 def counted(case: Case, wanted: tuple[bool, ...]) -> tuple[int, int]:
     """Forward flops, and backward flops for the gradients wanted, as PyTorch counts them."""
     tensors = [
-        None if t is None else t.detach().requires_grad_(own)
-        for t, own in zip(case.tensors(), wanted, strict=True)
+        None if t is None else t.detach().requires_grad_(needed)
+        for t, needed in zip(case.tensors(), wanted, strict=True)
     ]
     with FlopCounterMode(display=False) as there:
-        made = run(case.call, tensors)
+        values = run(case.call, tensors)
     differentiated = [t for t in tensors if t is not None and t.requires_grad]
-    outputs = [m for m in made if m.requires_grad]
+    outputs = [m for m in values if m.requires_grad]
     with FlopCounterMode(display=False) as back:
         torch.autograd.grad(outputs, differentiated, [torch.ones_like(o) for o in outputs])
     return there.get_total_flops(), back.get_total_flops()

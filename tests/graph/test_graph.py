@@ -119,7 +119,7 @@ def test_right_by_construction(graph: OperatorGraph) -> None:
 )
 def test_what_is_wrong_is_named(wrong: str, right: str, problem: str) -> None:
     problems = check(parse_graph(TINY.replace(wrong, right, 1)))
-    assert any(problem in found for found in problems), problems
+    assert any(problem in message for message in problems), problems
 
 
 def test_unknown_kinds_are_kept_and_named() -> None:

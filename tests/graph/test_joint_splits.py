@@ -41,15 +41,15 @@ def test_parts_that_talk_make_the_whole(case: Case, split: Split) -> None:
     gradients = iter(torch.autograd.grad(expected, wanted, seeds, allow_unused=True))
     whole = [next(gradients) if t is not None and t.requires_grad else None for t in tensors]
     for parts in ways(split):
-        found = run_together(call, split, parts, tensors, seeds)
-        torch.testing.assert_close(found.outputs, expected, rtol=1e-9, atol=1e-11)
-        for one, other in zip(found.gradients, whole, strict=True):
+        together = run_together(call, split, parts, tensors, seeds)
+        torch.testing.assert_close(together.outputs, expected, rtol=1e-9, atol=1e-11)
+        for one, other in zip(together.gradients, whole, strict=True):
             if one is not None:
                 other = torch.zeros_like(one) if other is None else other
                 torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-        there, back = split.rounds
-        assert (len(found.there), len(found.back)) == (there, back)
-        assert set(found.there + found.back) == {split.statistics}
+        forward, backward = split.rounds
+        assert (len(together.there), len(together.back)) == (forward, backward)
+        assert set(together.there + together.back) == {split.statistics}
 
 
 def hidden(case: Case) -> list[torch.Tensor | None]:
@@ -114,6 +114,6 @@ def test_statistics_are_as_many_in_every_part(case: Case, split: Split) -> None:
         if other.name == split.name:
             continue
         part = pieces(case.call, other, 2)[0].call
-        own = named_split_of(part, split.name).statistics
-        assert own <= split.statistics
+        statistics = named_split_of(part, split.name).statistics
+        assert statistics <= split.statistics
         assert prod(part.outputs[0].shape) <= prod(case.call.outputs[0].shape)

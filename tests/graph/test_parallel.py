@@ -27,8 +27,8 @@ def call(kind: str, shape: tuple[int, ...], *values: Value) -> Call:
     return Call(kind=kind, inputs=(Spec("float32", shape),), outputs=(), attributes=attributes)
 
 
-def outputs_of(own: Call) -> tuple[Spec, ...]:
-    return family_of(own).outputs(own)
+def outputs_of(call: Call) -> tuple[Spec, ...]:
+    return family_of(call).outputs(call)
 
 
 def test_both_rooms_name_the_same() -> None:
@@ -80,8 +80,8 @@ def test_sizes_are_those_of_the_types(
     assume(all(axis.size % axis.degree == 0 for axis in given_type))
     values = (axis, *amounts[: 2 if kind == "halo" else 1])
     try:
-        [made] = infer(kind, values, [given_type])
+        [output_type] = infer(kind, values, [given_type])
     except MisfitError:
         return
     [spec] = outputs_of(call(kind, tuple(sizes[FRONT:]), *values))
-    assert spec.shape == tuple(axis.size for axis in made[FRONT:])
+    assert spec.shape == tuple(axis.size for axis in output_type[FRONT:])

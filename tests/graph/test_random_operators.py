@@ -22,8 +22,8 @@ def agrees(drawn: Case) -> None:
     for split in splits_of(call):
         for parts in {2, min(3, split.extent)}:
             if len(range(0, split.extent, -(-split.extent // parts))) == parts:
-                (made,) = assembled(call, split, parts, tensors)
-                torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+                (joined,) = assembled(call, split, parts, tensors)
+                torch.testing.assert_close(joined, expected, rtol=1e-9, atol=1e-9)
 
 
 @st.composite
@@ -137,9 +137,9 @@ def test_bounds_are_even_but_for_the_last(extent: int, parts: int) -> None:
     size = -(-extent // parts)
     if size * (parts - 1) >= extent:
         return
-    found = bounds(extent, parts)
-    sizes = [stop - start for start, stop in found]
-    assert len(found) == parts
+    spans = bounds(extent, parts)
+    sizes = [stop - start for start, stop in spans]
+    assert len(spans) == parts
     assert sum(sizes) == extent
     assert set(sizes[:-1]) <= {size}
     assert 0 < sizes[-1] <= size

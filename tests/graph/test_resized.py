@@ -40,11 +40,11 @@ def graph_of(source: str, batch: int) -> OperatorGraph:
 @pytest.mark.parametrize(("structure", "sizes"), CASES)
 def test_a_shaped_model_is_the_captured_one(structure: Structure, sizes: dict[str, int]) -> None:
     shape = PublishedSizes(structure=structure, layers=4, sizes=tuple(sizes.items()))
-    made = shaped(captured_template(structure, graph_of), shape, batch=6)
+    graph = shaped(captured_template(structure, graph_of), shape, batch=6)
     captured = replace(graph_of(shape.source, 6), traced=None)
-    assert made.parameters == captured.parameters
-    assert made.operators == captured.operators
-    assert made == captured
+    assert graph.parameters == captured.parameters
+    assert graph.operators == captured.operators
+    assert graph == captured
 
 
 def test_a_size_that_nobody_gives_is_refused() -> None:

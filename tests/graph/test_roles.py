@@ -26,11 +26,11 @@ FLEXFLOW_TABLE = [
 def test_flexflow_table(
     operator: Case, sample: set[str], attribute: set[str], parameter: set[str]
 ) -> None:
-    found: dict[str, set[str]] = {"sample": set(), "attribute": set(), "parameter": set()}
+    names: dict[str, set[str]] = {"sample": set(), "attribute": set(), "parameter": set()}
     for split in splits_of(operator.call):
         if split.role != "reduction":
-            found[split.role].add(split.name)
-    assert found == {"sample": sample, "attribute": attribute, "parameter": parameter}
+            names[split.role].add(split.name)
+    assert names == {"sample": sample, "attribute": attribute, "parameter": parameter}
 
 
 def roles(operator: Case) -> list[tuple[str, str, int]]:

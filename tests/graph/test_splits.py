@@ -25,14 +25,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 def parts_that_fit(extent: int) -> list[int]:
     """Of 2, 3 and 4 parts those of which only the last is shorter."""
-    found = []
+    fitting = []
     for parts in (2, 3, 4):
         try:
             bounds(extent, parts)
         except InputError:
             continue
-        found.append(parts)
-    return found
+        fitting.append(parts)
+    return fitting
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -72,8 +72,8 @@ def test_splits_cut_dims_of_tensors_that_are_there(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_shapes_and_dtypes_are_those_of_torch(case: Case) -> None:
-    made = run(case.call, case.tensors())
-    seen = [(str(m.dtype).removeprefix("torch."), tuple(m.shape)) for m in made]
+    outputs = run(case.call, case.tensors())
+    seen = [(str(m.dtype).removeprefix("torch."), tuple(m.shape)) for m in outputs]
     expected = [(spec.dtype, spec.shape) for spec in case.call.outputs]
     assert seen == expected
 
@@ -87,12 +87,12 @@ def test_pieces_make_the_whole(case: Case) -> None:
         if split.statistics or split.exchanged:
             continue  # see test_batch_norm_over_a_cut_batch, and tests/run/test_experts.py
         for parts in parts_that_fit(split.extent):
-            made = assembled(call, split, parts, tensors)
+            joined = assembled(call, split, parts, tensors)
             where = f"{case} cut {parts} ways along {split.name}"
-            assert all(map(close, made, expected)), where
+            assert all(map(close, joined, expected)), where
             if not family_of(call).differentiable:
                 continue
-            for one, other in zip(gradients(made, tensors), backward, strict=True):
+            for one, other in zip(gradients(joined, tensors), backward, strict=True):
                 nothing = one is None or not one.any(), other is None or not other.any()
                 assert nothing == (True, True) or (
                     one is not None and other is not None and close(one, other)
@@ -107,8 +107,8 @@ def test_pieces_are_calls_of_the_family(case: Case) -> None:
         for parts in parts_that_fit(split.extent):
             for piece in pieces(call, split, parts):
                 lacking = any(
-                    own is None and given is not None
-                    for own, given in zip(piece.call.inputs, call.inputs, strict=True)
+                    piece_spec is None and whole_spec is not None
+                    for piece_spec, whole_spec in zip(piece.call.inputs, call.inputs, strict=True)
                 )
                 if not lacking:
                     assert family_of(call).outputs(piece.call) == piece.call.outputs
@@ -146,20 +146,20 @@ def naive_result(
     call: Call, dims: tuple[int | None, ...], end: int | None, extent: int, tensors: list[Given]
 ) -> torch.Tensor | None:
     """The first output of a naive cut, None if the pieces do not run."""
-    made = []
+    outputs = []
     for first, last in bounds(extent, 2):
-        own = [
+        operands = [
             t if t is None or dim is None else t.narrow(dim, first, last - first)
             for t, dim in zip(tensors, dims, strict=True)
         ]
         try:
-            made.append(run(call, own)[0])
+            outputs.append(run(call, operands)[0])
         except (RuntimeError, IndexError, ValueError):
             return None
     if end is None:
-        return torch.stack(made).sum(0) if made[0].shape == made[1].shape else None
+        return torch.stack(outputs).sum(0) if outputs[0].shape == outputs[1].shape else None
     try:
-        return torch.cat(made, end)
+        return torch.cat(outputs, end)
     except (RuntimeError, IndexError):
         return None
 
@@ -183,8 +183,8 @@ def test_what_is_not_claimed_is_false(case: Case) -> None:
     for dims, end, extent in naive_cuts(call):
         if (dims, end) in claimed:
             continue
-        made = naive_result(call, dims, end, extent, tensors)
-        assert made is None or not close(made, expected), (
+        joined = naive_result(call, dims, end, extent, tensors)
+        assert joined is None or not close(joined, expected), (
             f"{case}: cutting inputs along {dims} and joining along {end} is right, but not claimed"
         )
 
@@ -204,17 +204,17 @@ def test_steps_of_a_sequence_stay_whole() -> None:
     assert [split.name for split in splits_of(LSTM.call)] == ["sample"]
     x, *rest = LSTM.tensors()
     assert x is not None
-    made = [run(LSTM.call, [steps, *rest])[0] for steps in (x[:3], x[3:])]
-    assert not close(torch.cat(made), run(LSTM.call, [x, *rest])[0])
+    halves = [run(LSTM.call, [steps, *rest])[0] for steps in (x[:3], x[3:])]
+    assert not close(torch.cat(halves), run(LSTM.call, [x, *rest])[0])
 
 
 def test_batch_norm_over_a_cut_batch_needs_the_statistics_of_all() -> None:
     tensors = BATCH_NORM.tensors()
     (expected,) = run(BATCH_NORM.call, tensors)
     for split in splits_of(BATCH_NORM.call):
-        (made,) = assembled(BATCH_NORM.call, split, 2, tensors)
+        (joined,) = assembled(BATCH_NORM.call, split, 2, tensors)
         assert bool(split.statistics) == (split.name != "channel")
-        assert close(made, expected) == (not split.statistics)
+        assert close(joined, expected) == (not split.statistics)
 
 
 @pytest.mark.parametrize("parts", [2, 3, 4])
@@ -228,9 +228,9 @@ def test_batch_norm_over_a_cut_batch(name: str, parts: int) -> None:
     assert weight is not None
     assert bias is not None
     boxes = [piece.inputs[0] for piece in pieces(call, split, parts)]
-    own = [cut(x, box) for box in boxes if box is not None]
+    parts_of_x = [cut(x, box) for box in boxes if box is not None]
     count = x.numel() // x.shape[1]
-    sums = [torch.stack([p.sum((0, 2, 3)), (p**2).sum((0, 2, 3))]) for p in own]
+    sums = [torch.stack([p.sum((0, 2, 3)), (p**2).sum((0, 2, 3))]) for p in parts_of_x]
     assert all(s.numel() == split.statistics for s in sums)
     mean, square = torch.stack(sums).sum(0) / count
     scale = weight / (square - mean**2 + 1e-5).sqrt()
@@ -238,15 +238,15 @@ def test_batch_norm_over_a_cut_batch(name: str, parts: int) -> None:
     def channelwise(t: torch.Tensor) -> torch.Tensor:
         return t[:, None, None]
 
-    made = torch.cat(
-        [(p - channelwise(mean)) * channelwise(scale) + channelwise(bias) for p in own],
+    normalized = torch.cat(
+        [(p - channelwise(mean)) * channelwise(scale) + channelwise(bias) for p in parts_of_x],
         split.outputs[0] or 0,
     )
     expected = run(call, tensors)
-    assert close(made, expected[0])
+    assert close(normalized, expected[0])
     learnt = [x, weight, bias]
     for one, other in zip(
-        gradients((made,), [*learnt]), gradients(expected, [*learnt]), strict=True
+        gradients((normalized,), [*learnt]), gradients(expected, [*learnt]), strict=True
     ):
         assert one is not None
         assert other is not None
@@ -255,8 +255,8 @@ def test_batch_norm_over_a_cut_batch(name: str, parts: int) -> None:
 
 def test_inner_dims_of_a_view_stay_whole() -> None:
     folded = case("view", real(12, 5), size=(4, 3, 5))
-    found = [(s.inputs[0], s.outputs[0], s.extent) for s in splits_of(folded.call)]
-    assert found == [(0, 0, 4), (1, 2, 5)]
+    cuts = [(s.inputs[0], s.outputs[0], s.extent) for s in splits_of(folded.call)]
+    assert cuts == [(0, 0, 4), (1, 2, 5)]
     (x,) = folded.tensors()
     assert x is not None
     rows = torch.cat([x[:8].reshape(4, 2, 5), x[8:].reshape(4, 1, 5)], 1)
@@ -270,16 +270,16 @@ def cut_in_turn(call: Call, names: list[str], tensors: list[Given]) -> tuple[tor
     split = next((s for s in splits_of(call) if names and s.name == names[0]), None)
     if split is None:
         return run(call, tensors) if len(names) < 2 else cut_in_turn(call, names[1:], tensors)
-    made = []
+    outputs = []
     for piece in pieces(call, split, 2):
-        own = [
+        operands = [
             None if t is None or box is None else cut(t, box)
             for t, box in zip(tensors, piece.inputs, strict=True)
         ]
-        made.append(cut_in_turn(piece.call, names[1:], own))
+        outputs.append(cut_in_turn(piece.call, names[1:], operands))
     return tuple(
         torch.stack(parts).sum(0, dtype=parts[0].dtype) if dim is None else torch.cat(parts, dim)
-        for dim, parts in zip(split.outputs, zip(*made, strict=True), strict=True)
+        for dim, parts in zip(split.outputs, zip(*outputs, strict=True), strict=True)
     )
 
 
@@ -291,13 +291,13 @@ def test_splits_compose(case: Case) -> None:
     names = [s.name for s in splits_of(call) if not s.statistics and not s.exchanged]
     assert len(set(names)) == len(names), "a name stands for one split"
     for pair in product(names, repeat=2):
-        made = cut_in_turn(call, [*pair], tensors)
-        assert all(map(close, made, expected)), f"{case} cut along {' and '.join(pair)}"
+        joined = cut_in_turn(call, [*pair], tensors)
+        assert all(map(close, joined, expected)), f"{case} cut along {' and '.join(pair)}"
 
 
 def test_three_splits_compose() -> None:
     whole = case("conv2d", real(2, 4, 9, 8), real(6, 4, 3, 3), real(6), padding=(1, 1))
     tensors = whole.tensors()
     for names in (["height", "width", "channel"], ["width", "input-channel", "height"]):
-        (made,) = cut_in_turn(whole.call, names, tensors)
-        assert close(made, run(whole.call, tensors)[0])
+        (joined,) = cut_in_turn(whole.call, names, tensors)
+        assert close(joined, run(whole.call, tensors)[0])

@@ -44,7 +44,7 @@ def planned(chain: PlannedChain) -> list[DeviceChains]:
 
 def group(over: tuple[int, ...], device: int) -> list[int]:
     """The devices that a device is in one group with."""
-    return [MACHINE.device(own) for own in MACHINE.along(over, MACHINE.coordinates(device))]
+    return [MACHINE.device(member) for member in MACHINE.along(over, MACHINE.coordinates(device))]
 
 
 @given(chains(Collective.REDUCE_SCATTER), st.integers(0, 99))
@@ -52,8 +52,8 @@ def test_a_chain_scatters_as_one_does(chain: PlannedChain, seed: int) -> None:
     draw = random.Random(seed)
     count = len(group(chain.over, 0))
     given_ = [[draw.randrange(1000) for _ in range(count)] for _ in range(DEVICES)]
-    links = [own.scattered(chain.over, 8.0) for own in planned(chain)]
-    held = [dict(enumerate(own)) for own in given_]
+    links = [device_chain.scattered(chain.over, 8.0) for device_chain in planned(chain)]
+    held = [dict(enumerate(values)) for values in given_]
     for step in range(len(chain.steps)):
         before = held
         held = [
@@ -65,19 +65,19 @@ def test_a_chain_scatters_as_one_does(chain: PlannedChain, seed: int) -> None:
         ]
     for device in range(DEVICES):
         members = group(chain.over, device)
-        own = members.index(device)
-        assert held[device] == {own: sum(given_[member][own] for member in members)}
+        place = members.index(device)
+        assert held[device] == {place: sum(given_[member][place] for member in members)}
 
 
 @given(chains(Collective.ALL_GATHER))
 def test_a_chain_gathers_as_one_does(chain: PlannedChain) -> None:
-    links = [own.gathered(chain.over, 8.0) for own in planned(chain)]
+    links = [device_chain.gathered(chain.over, 8.0) for device_chain in planned(chain)]
     held = [{group(chain.over, d).index(d): d} for d in range(DEVICES)]
     for step in range(len(chain.steps)):
         before = held
         for device in range(DEVICES):
-            own = links[device][step]
-            for member, pieces in zip(own.members, own.pieces, strict=True):
+            link = links[device][step]
+            for member, pieces in zip(link.members, link.pieces, strict=True):
                 assert set(before[member]) == set(pieces)
         held = [
             {p: owner for member in links[d][step].members for p, owner in before[member].items()}
@@ -116,16 +116,16 @@ def _in_order(
     links: dict[int, tuple[ChainLink, ...]], chain: PlannedChain, kind: Collective
 ) -> list[tuple[int, ...]]:
     """The groups of all steps; every member of a group knows of it."""
-    found: dict[tuple[int, ...], int] = {}
-    for device, own in links.items():
+    order: dict[tuple[int, ...], int] = {}
+    for device, device_links in links.items():
         # Who sends what it has is done; who gets it comes in late.
-        first = 0 if kind is Collective.REDUCE else len(chain.steps) - len(own)
-        for number, link in enumerate(own):
+        first = 0 if kind is Collective.REDUCE else len(chain.steps) - len(device_links)
+        for number, link in enumerate(device_links):
             assert link.members[link.place] == device
-            found[link.members] = first + number
-    for members in found:
-        assert all(members in [own.members for own in links[m]] for m in members)
-    return sorted(found, key=lambda members: found[members])
+            order[link.members] = first + number
+    for members in order:
+        assert all(members in [hop.members for hop in links[m]] for m in members)
+    return sorted(order, key=lambda members: order[members])
 
 
 @given(chains(Collective.REDUCE_SCATTER))
@@ -137,13 +137,18 @@ def test_equal_pieces_move_as_many_bytes_by_any_chain(chain: PlannedChain) -> No
 
 def test_the_chain_of_the_nearest_bytes_counts_and_none_is_one_step() -> None:
     chain = PlannedChain(collective="AllGather", over=(0, 3), bytes=8.0, steps=((0,), (3,)))
-    own = planned(chain)[0]
-    assert [len(link.members) for link in own.gathered((0, 3), 1e6)] == [2, 3]
-    assert [len(link.members) for link in own.gathered((0, 2), 8.0)] == [4]
-    assert [len(link.members) for link in own.scattered((0, 3), 8.0)] == [6]
+    device_chain = planned(chain)[0]
+    assert [len(link.members) for link in device_chain.gathered((0, 3), 1e6)] == [2, 3]
+    assert [len(link.members) for link in device_chain.gathered((0, 2), 8.0)] == [4]
+    assert [len(link.members) for link in device_chain.scattered((0, 3), 8.0)] == [6]
 
 
 def test_something_whole_leaves_each_who_sends_once() -> None:
     chain = PlannedChain(collective="Reduce", over=(0, 1), bytes=8.0, steps=((1,), (0,)))
     links = _rooted(chain, Collective.REDUCE, 0)
-    assert [sent_whole(Collective.REDUCE, own, 8) for own in links.values()] == [0, 8, 8, 8]
+    assert [sent_whole(Collective.REDUCE, device_links, 8) for device_links in links.values()] == [
+        0,
+        8,
+        8,
+        8,
+    ]

@@ -29,30 +29,30 @@ def scripts() -> list[Script]:
     return [Script(next(drawn).plan) for _ in range(3 * len(MODELS))]
 
 
-def event(own: Instruction) -> Event:
-    return own.kind, own.number, own.micro_batch
+def event(instruction: Instruction) -> Event:
+    return instruction.kind, instruction.number, instruction.micro_batch
 
 
-def reads(script: Script, own: Instruction) -> Iterator[Event]:
+def reads(script: Script, instruction: Instruction) -> Iterator[Event]:
     """What has to have happened before an instruction."""
-    parallel, micro = script.parallel, own.micro_batch
+    parallel, micro = script.parallel, instruction.micro_batch
     micros = range(script.plan.options.micro_batches)
-    match own.kind:
+    match instruction.kind:
         case "Run":
-            for unit in script.segments[own.number].units:
-                yield from entering(script, own.number, unit, micro)
+            for unit in script.segments[instruction.number].units:
+                yield from entering(script, instruction.number, unit, micro)
         case "Carry":
-            made = parallel.made[parallel.deliveries[own.number].tensor]
-            if not made.parameter:
-                yield "Run", script.home[made.unit], micro
+            origin = parallel.made[parallel.deliveries[instruction.number].tensor]
+            if not origin.parameter:
+                yield "Run", script.home[origin.unit], micro
         case "Reverse":
-            yield "Run", own.number, micro
-            yield from arriving(script, own.number, micro)
+            yield "Run", instruction.number, micro
+            yield from arriving(script, instruction.number, micro)
         case "Bring":
-            for segment in contributing(script, own.number):
+            for segment in contributing(script, instruction.number):
                 yield "Reverse", segment, micro
         case "Settle":
-            for unit in script.buckets[own.number].units:
+            for unit in script.buckets[instruction.number].units:
                 if script.flows[script.home[unit]]:
                     yield from (("Reverse", script.home[unit], m) for m in micros)
         case "Gather" | "Drop":
@@ -64,21 +64,21 @@ def entering(script: Script, segment: int, unit: int, micro: int) -> Iterator[Ev
     for index in range(len(script.plan.units[unit].inputs)):
         number = parallel.readings[unit, index].delivery
         delivery = parallel.deliveries[number]
-        made = parallel.made[delivery.tensor]
+        origin = parallel.made[delivery.tensor]
         if delivery.steps:
-            yield "Carry", number, 0 if made.parameter else micro
-        elif not made.parameter and script.home[made.unit] != segment:
-            yield "Run", script.home[made.unit], micro
+            yield "Carry", number, 0 if origin.parameter else micro
+        elif not origin.parameter and script.home[origin.unit] != segment:
+            yield "Run", script.home[origin.unit], micro
 
 
 def arriving(script: Script, segment: int, micro: int) -> Iterator[Event]:
     """The gradients of what a segment makes."""
     parallel = script.parallel
-    for number, back in enumerate(parallel.returns):
-        made = parallel.made[back.tensor]
-        if made.parameter or script.home[made.unit] != segment:
+    for number, returned in enumerate(parallel.returns):
+        origin = parallel.made[returned.tensor]
+        if origin.parameter or script.home[origin.unit] != segment:
             continue
-        if back.steps:
+        if returned.steps:
             yield "Bring", number, micro
         else:
             for other in contributing(script, number):
@@ -88,40 +88,42 @@ def arriving(script: Script, segment: int, micro: int) -> Iterator[Event]:
 
 def contributing(script: Script, return_: int) -> set[int]:
     readings = script.parallel.readings.items()
-    homes = {script.home[unit] for (unit, _), own in readings if own.return_ == return_}
+    homes = {script.home[unit] for (unit, _), reading in readings if reading.return_ == return_}
     return {home for home in homes if script.flows[home]}
 
 
 def test_everything_is_there_before_it_is_read(scripts: list[Script]) -> None:
     for script in scripts:
         done: set[Event] = set()
-        for own in script.instructions:
-            missing = set(reads(script, own)) - done
-            assert not missing, (own, missing)
-            done.add(event(own))
+        for instruction in script.instructions:
+            missing = set(reads(script, instruction)) - done
+            assert not missing, (instruction, missing)
+            done.add(event(instruction))
 
 
 def test_everything_that_runs_again_has_run_before(scripts: list[Script]) -> None:
     again = 0
     for script in scripts:
         done: set[Event] = set()
-        for own in script.instructions:
-            assert not own.again or event(own) in done
-            again += own.again
-            done.add(event(own))
+        for instruction in script.instructions:
+            assert not instruction.again or event(instruction) in done
+            again += instruction.again
+            done.add(event(instruction))
     assert again
 
 
 def test_everything_happens_once(scripts: list[Script]) -> None:
     for script in scripts:
-        counts = Counter(event(own) for own in script.instructions if not own.again)
+        counts = Counter(
+            event(instruction) for instruction in script.instructions if not instruction.again
+        )
         assert all(n == 1 for (kind, _, _), n in counts.items() if kind not in ("Gather", "Drop"))
         micros = range(script.plan.options.micro_batches)
         segments = range(len(script.segments))
-        assert {own for own in counts if own[0] == "Run"} == {
+        assert {entry for entry in counts if entry[0] == "Run"} == {
             ("Run", segment, micro) for segment in segments for micro in micros
         }
-        assert {own for own in counts if own[0] == "Reverse"} == {
+        assert {entry for entry in counts if entry[0] == "Reverse"} == {
             ("Reverse", segment, micro)
             for segment in segments
             if script.flows[segment]
@@ -131,7 +133,11 @@ def test_everything_happens_once(scripts: list[Script]) -> None:
 
 def test_every_gradient_is_settled(scripts: list[Script]) -> None:
     for script in scripts:
-        settled = {own.number for own in script.instructions if own.kind == "Settle"}
+        settled = {
+            instruction.number
+            for instruction in script.instructions
+            if instruction.kind == "Settle"
+        }
         learning = {
             number
             for number, bucket in enumerate(script.buckets)
@@ -156,19 +162,21 @@ class Targets(nn.Module):
 
 def test_gradients_do_not_wait_for_readers_that_have_none() -> None:
     graph = capture(Example(model=Targets(), inputs=(torch.zeros(8, 8),)))
-    own, cluster = units(graph), machine(4)
+    groups, cluster = units(graph), machine(4)
     # What makes the targets moves between its operators, so that it is no part of the loss.
     cut = {"linear.linear": "channel", "cumsum_2": "sample"}
-    layouts = [Layout((cut.get(unit.name, REPLICA),) * 2) for unit in own]
+    layouts = [Layout((cut.get(unit.name, REPLICA),) * 2) for unit in groups]
     script = Script(Plan.of("by hand", graph, cluster, layouts))
     assert not all(script.flows)
-    brought = {own.number for own in script.instructions if own.kind == "Bring"}
+    brought = {
+        instruction.number for instruction in script.instructions if instruction.kind == "Bring"
+    }
     returns = enumerate(script.parallel.returns)
     assert brought == {
         number
-        for number, back in returns
-        if back.steps
-        and not script.parallel.made[back.tensor].parameter
+        for number, returned in returns
+        if returned.steps
+        and not script.parallel.made[returned.tensor].parameter
         and contributing(script, number)
     }
     assert brought
@@ -184,13 +192,15 @@ def test_sharded_parameters_are_gathered_before_use(scripts: list[Script]) -> No
             if kept.shards
         }
         shown: set[int] = set()
-        for own in script.instructions:
-            if own.kind == "Gather":
-                assert own.number not in shown, "it is there already"
-                shown.add(own.number)
-            elif own.kind == "Drop":
-                shown.remove(own.number)
-            used = {sharded[name] for name in parameters_read(script, own) if name in sharded}
+        for instruction in script.instructions:
+            if instruction.kind == "Gather":
+                assert instruction.number not in shown, "it is there already"
+                shown.add(instruction.number)
+            elif instruction.kind == "Drop":
+                shown.remove(instruction.number)
+            used = {
+                sharded[name] for name in parameters_read(script, instruction) if name in sharded
+            }
             assert used <= shown
             wholly += script.plan.options.zero == 3 and bool(used)
         if script.plan.options.zero == 3:
@@ -198,22 +208,22 @@ def test_sharded_parameters_are_gathered_before_use(scripts: list[Script]) -> No
     assert wholly
 
 
-def parameters_read(script: Script, own: Instruction) -> set[str]:
+def parameters_read(script: Script, instruction: Instruction) -> set[str]:
     parallel = script.parallel
-    if own.kind == "Carry":
-        name = parallel.deliveries[own.number].tensor
+    if instruction.kind == "Carry":
+        name = parallel.deliveries[instruction.number].tensor
         return {name} if parallel.made[name].parameter else set()
-    if own.kind not in ("Run", "Reverse"):
+    if instruction.kind not in ("Run", "Reverse"):
         return set()
-    units = script.segments[own.number].units
+    units = script.segments[instruction.number].units
     names = {port.tensor for unit in units for port in script.plan.units[unit].inputs}
     return {name for name in names if parallel.made[name].parameter}
 
 
 def test_segments_hold_every_unit_once(scripts: list[Script]) -> None:
     for script in scripts:
-        found = [unit for segment in script.segments for unit in segment.units]
-        assert found == list(range(len(script.plan.units)))
+        unit_numbers = [unit for segment in script.segments for unit in segment.units]
+        assert unit_numbers == list(range(len(script.plan.units)))
         for segment in script.segments:
             places = {script.parallel.tasks[unit].place for unit in segment.units}
             assert len(places) == 1

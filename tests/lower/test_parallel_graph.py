@@ -65,7 +65,7 @@ def plan_of(*layouts: str, micro_batches: int = 1) -> Plan:
 )
 def test_what_lies_between_two_layouts(first: str, second: str, expected: str) -> None:
     text = written(ParallelGraph(plan_of(first, second))).splitlines()
-    between = [own for own in text if own.startswith("y for z")]
+    between = [line for line in text if line.startswith("y for z")]
     assert "\n".join(between) == expected
 
 

@@ -37,9 +37,9 @@ loss loss""")
 
 def boxes(name: str, *roles: str) -> list[list[Box]]:
     """What each device has of a parameter under ZeRO."""
-    own = [Layout(tuple(role_of(unit, role) for role in roles)) for unit in units(GRAPH)]
+    layouts = [Layout(tuple(role_of(unit, role) for role in roles)) for unit in units(GRAPH)]
     cluster = Cluster.named("laptop").resized({"process": 2 ** len(roles)})
-    holdings = Holdings(Script(Plan.of("odd", GRAPH, cluster, own, Options(zero=3))))
+    holdings = Holdings(Script(Plan.of("odd", GRAPH, cluster, layouts, Options(zero=3))))
     devices = range(cluster.devices)
     return [[region.box for region in holdings.regions(name, device)] for device in devices]
 
@@ -57,8 +57,8 @@ def boxes(name: str, *roles: str) -> list[list[Box]]:
 def test_shards_are_whole_rows_of_the_first_dim_that_has_some(
     name: str, expected: list[object]
 ) -> None:
-    found = boxes(name, "sequence", "sequence")
-    assert found == [[] if box is None else [box] for box in expected]
+    shard_boxes = boxes(name, "sequence", "sequence")
+    assert shard_boxes == [[] if box is None else [box] for box in expected]
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])

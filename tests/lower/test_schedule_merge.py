@@ -45,9 +45,9 @@ def test_every_part_has_every_turn_once(plan: Plan) -> None:
         for part in range(len(parts_of(plan)))
         for micro in range(plan.options.micro_batches)
     }
-    found = turns(plan)
-    assert len(found) == len(expected)
-    assert set(found) == expected
+    slots = turns(plan)
+    assert len(slots) == len(expected)
+    assert set(slots) == expected
 
 
 @given(pipelines())
@@ -60,7 +60,7 @@ def test_nothing_comes_before_what_it_waits_for(plan: Plan) -> None:
         else:
             before = [turn._replace(pass_="forward")]
             before += [turn._replace(part=turn.part + 1)] if turn.part < last else []
-        assert all(place[own] < number for own in before)
+        assert all(place[earlier] < number for earlier in before)
 
 
 @given(pipelines())
@@ -68,9 +68,9 @@ def test_each_stage_keeps_the_order_of_its_schedule(plan: Plan) -> None:
     stages = plan.cluster.devices
     chunks = len(parts_of(plan)) // stages
     for stage in range(stages):
-        found = [turn for turn in turns(plan) if turn.part % stages == stage]
+        stage_turns = [turn for turn in turns(plan) if turn.part % stages == stage]
         slots = order(plan.options.schedule, stages, stage, plan.options.micro_batches, chunks)
-        assert found == [
+        assert stage_turns == [
             ScheduleSlot(slot.pass_, slot.chunk * stages + stage, slot.micro_batch)
             for slot in slots
         ]

@@ -33,35 +33,35 @@ def test_a_stretch_is_the_elements_in_their_order(
     stop = data.draw(st.integers(start, count))
     whole = np.arange(count).reshape(shape)
     boxes = list(stretch(tuple((0, size) for size in shape), start, stop))
-    found = [number for box in boxes for number in whole[slices(box)].reshape(-1).tolist()]
-    assert found == list(range(start, stop))
+    numbers = [number for box in boxes for number in whole[slices(box)].reshape(-1).tolist()]
+    assert numbers == list(range(start, stop))
     assert len(boxes) <= max(1, 2 * len(shape))
 
 
 @given(st.integers(1, 3), st.data())
 def test_what_is_left_of_a_box_is_what_no_other_has(dims: int, data: st.DataObject) -> None:
-    side = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda own: (min(own), max(own)))
+    side = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda ends: (min(ends), max(ends)))
     boxes = st.lists(side, min_size=dims, max_size=dims).map(tuple)
     box, others = data.draw(boxes), data.draw(st.lists(boxes, max_size=4))
     expected = np.zeros((4,) * dims, int)
     expected[slices(box)] = 1
     for other in others:
         expected[slices(other)] = 0
-    found = np.zeros_like(expected)
+    covered = np.zeros_like(expected)
     for part in without(box, others):
-        found[slices(part)] += 1
-    assert (found == expected).all()
+        covered[slices(part)] += 1
+    assert (covered == expected).all()
 
 
 @pytest.mark.parametrize("name", ["bert-large", "resnext-50", "lenet", "dlrm", "rnnlm"])
 def test_shares_cover_every_tensor_once_with_what_their_owners_keep(name: str) -> None:
-    own = subject(name)
+    model = subject(name)
     for seed in range(12):
-        script = Script(random_plan(own, (4, 6, 8)[seed % 3], seed, Options(zero=seed % 4)))
+        script = Script(random_plan(model, (4, 6, 8)[seed % 3], seed, Options(zero=seed % 4)))
         holdings, kept = Holdings(script), script.parallel.made
         specs = script.plan.graph.stored
-        assert {p.tensor.name for p in own.graph.parameters if p.tensor.name in kept} | {
-            buffer.name for buffer in own.graph.buffers
+        assert {p.tensor.name for p in model.graph.parameters if p.tensor.name in kept} | {
+            buffer.name for buffer in model.graph.buffers
         } == set(holdings.shares)
         for tensor, shares in holdings.shares.items():
             counted = np.zeros(specs[tensor].shape, int)
@@ -76,8 +76,8 @@ def test_shares_cover_every_tensor_once_with_what_their_owners_keep(name: str) -
 
 
 def test_regions_of_a_sharded_parameter_are_the_shard_of_its_owner() -> None:
-    own = subject("mlp")
-    script = Script(random_plan(own, 4, 5, Options(zero=2)))
+    model = subject("mlp")
+    script = Script(random_plan(model, 4, 5, Options(zero=2)))
     holdings = Holdings(script)
     sharded = [k for b in script.buckets for k in b.parameters if k.shards]
     assert sharded
@@ -91,12 +91,12 @@ def test_regions_of_a_sharded_parameter_are_the_shard_of_its_owner() -> None:
 
 
 def test_copies_are_owned_in_turns() -> None:
-    own = subject("mlp")
-    layouts = [Layout(("replica", "replica")) for _ in units(own.graph)]
-    holdings = Holdings(Script(Plan.of("copies", own.graph, machine_of(4), layouts)))
+    model = subject("mlp")
+    layouts = [Layout(("replica", "replica")) for _ in units(model.graph)]
+    holdings = Holdings(Script(Plan.of("copies", model.graph, machine_of(4), layouts)))
     owned = [0] * 4
     for shares in holdings.shares.values():
         for share in shares:
             owned[share.device] += elements(share.box)
-    largest = max(p.tensor.spec.elements for p in own.graph.parameters)
+    largest = max(p.tensor.spec.elements for p in model.graph.parameters)
     assert max(owned) - min(owned) <= largest

@@ -40,8 +40,8 @@ loss loss""")
 
 def sent(layouts: str, options: Options | None = None) -> list[dict[str, int]]:
     """What each of two devices sends, by kind."""
-    own = [Layout.parse(text) for text in layouts.split(",")]
-    script = Script(Plan.of("by hand", two_layers(), machine(2), own, options))
+    parsed = [Layout.parse(text) for text in layouts.split(",")]
+    script = Script(Plan.of("by hand", two_layers(), machine(2), parsed, options))
     return [{str(kind): n for kind, n in sent_by_kind(script, d).items()} for d in (0, 1)]
 
 
@@ -63,8 +63,8 @@ def test_shards_of_neighbours_are_summed_between_their_copies() -> None:
     for zero, gathers in ((1, 1), (3, 1)):
         options = Options(zero=zero, shard_within=2)
         script = Script(Plan.of("by hand", two_layers(), machine(2, 2), layouts, options))
-        found = [dict(sent_by_kind(script, device)) for device in range(4)]
-        assert found == [{"Settle": 72 + 72, "Gather": 72 * gathers}] * 4
+        sent_bytes = [dict(sent_by_kind(script, device)) for device in range(4)]
+        assert sent_bytes == [{"Settle": 72 + 72, "Gather": 72 * gathers}] * 4
 
 
 def test_wholly_sharded_parameters_that_are_used_again_at_once_are_gathered_once() -> None:
@@ -126,7 +126,7 @@ def test_the_simulator_moves_as_much(model: str, sizes: tuple[int, ...]) -> None
         unlike = {"uneven last shard", "halo", "recomputation", "ZeRO 3"} & features(script)
         if unlike:
             continue
-        own = sum(sent_bytes_of(script, device) for device in range(cluster.devices))
-        assert own == simulate(plan, prices).prediction.moved, name
+        sent_bytes = sum(sent_bytes_of(script, device) for device in range(cluster.devices))
+        assert sent_bytes == simulate(plan, prices).prediction.moved, name
         compared += 1
     assert compared >= 4

@@ -41,14 +41,14 @@ class Case(NamedTuple):
 
 
 def cut_box(
-    machine: MeshSizes, shape: tuple[int, ...], states: States, reach: int, own: Coordinates
+    machine: MeshSizes, shape: tuple[int, ...], states: States, reach: int, position: Coordinates
 ) -> Box:
     """The box at some coordinates, the last part shorter, reaching over by some elements."""
     box = []
     for dim, size in enumerate(shape):
         cutting = [f for f, state in enumerate(states) if state == dim]
         ways = math.prod(machine.sizes[f] for f in cutting)
-        number = from_digits([own[f] for f in cutting], [machine.sizes[f] for f in cutting])
+        number = from_digits([position[f] for f in cutting], [machine.sizes[f] for f in cutting])
         first, last = bounds(size, ways)[number]
         box.append((max(0, first - reach), min(size, last + reach)) if ways > 1 else (first, last))
     return tuple(box)
@@ -88,21 +88,29 @@ def cases(draw: st.DrawFn) -> Case:
             for s in sizes
         )
 
-    made, needed = states([WHOLE, PARTIAL, PARTIAL]), states([WHOLE, WHOLE])
+    produced, needed = states([WHOLE, PARTIAL, PARTIAL]), states([WHOLE, WHOLE])
     shapes = st.tuples(*(st.sampled_from((2, 3, 4, 5, 6, 8, 11, 12)) for _ in range(rank)))
-    shape = draw(shapes.filter(lambda own: fits(machine, own, made) and fits(machine, own, needed)))
+    shape = draw(
+        shapes.filter(
+            lambda candidate: (
+                fits(machine, candidate, produced) and fits(machine, candidate, needed)
+            )
+        )
+    )
     # Windows reach over where a tensor is read, or where its gradient is left: on one side.
-    over, back = draw(st.sampled_from(((0, 0), (1, 0), (0, 1), (2, 0))))
-    return Case(lying(machine, shape, made, back), lying(machine, shape, needed, over))
+    over, source_reach = draw(st.sampled_from(((0, 0), (1, 0), (0, 1), (2, 0))))
+    return Case(lying(machine, shape, produced, source_reach), lying(machine, shape, needed, over))
 
 
 def start(before: TensorPlacement, seed: int) -> Held:
     """Random pieces; copies are alike."""
     random = np.random.default_rng(seed)
-    terms = {own: random.integers(-50, 50, shape_of(before.box(own))) for own in before.terms()}
+    terms = {term: random.integers(-50, 50, shape_of(before.box(term))) for term in before.terms()}
     return {
-        own: next(data for term, data in terms.items() if before.copy_near(term, own) == own)
-        for own in before.machine.present(before.states)
+        position: next(
+            data for term, data in terms.items() if before.copy_near(term, position) == position
+        )
+        for position in before.machine.present(before.states)
     }
 
 
@@ -116,8 +124,8 @@ def defined(case: Case, held: Held) -> Held:
     for term in case.before.terms():
         whole[tuple(slice(a, b) for a, b in case.before.box(term))] += held[term]
     return {
-        own: whole[tuple(slice(a, b) for a, b in case.after.box(own))]
-        for own in case.after.machine.present(case.after.states)
+        position: whole[tuple(slice(a, b) for a, b in case.after.box(position))]
+        for position in case.after.machine.present(case.after.states)
     }
 
 
@@ -125,36 +133,36 @@ def performed(step: Step, held: Held) -> Held:
     """One step, as its kind is defined."""
     if isinstance(step, Exchange):
         return exchanged(step, held)
-    machine, found = step.before.machine, dict[Coordinates, Array]()
-    for own in machine.present(step.after.states):
-        members = [m for m in machine.along(step.inside, own) if m in held]
-        target = step.after.box(own)
-        found[own] = np.zeros(shape_of(target), np.int64)
+    machine, received = step.before.machine, dict[Coordinates, Array]()
+    for position in machine.present(step.after.states):
+        members = [m for m in machine.along(step.inside, position) if m in held]
+        target = step.after.box(position)
+        received[position] = np.zeros(shape_of(target), np.int64)
         for member in members:
             source = step.before.box(member)
             match step.kind:
                 case Collective.ALL_REDUCE | Collective.REDUCE | Collective.BROADCAST:
                     assert source == target
-                    found[own] += held[member]
+                    received[position] += held[member]
                 case Collective.REDUCE_SCATTER:
-                    found[own] += held[member][placed(held[member], target, source)]
+                    received[position] += held[member][placed(held[member], target, source)]
                 case Collective.ALL_GATHER:
-                    found[own][placed(found[own], source, target)] = held[member]
+                    received[position][placed(received[position], source, target)] = held[member]
         if step.kind is Collective.BROADCAST:
             assert len(members) == 1
-    return found
+    return received
 
 
 def exchanged(step: Exchange, held: Held) -> Held:
-    machine, found = step.before.machine, dict[Coordinates, Array]()
-    for own in machine.present(step.after.states):
-        target = step.after.box(own)
-        found[own] = np.zeros(shape_of(target), np.int64)
-        for move in moves_to(step, own):
+    machine, received = step.before.machine, dict[Coordinates, Array]()
+    for position in machine.present(step.after.states):
+        target = step.after.box(position)
+        received[position] = np.zeros(shape_of(target), np.int64)
+        for move in moves_to(step, position):
             data = held[machine.coordinates(move.source)]
             part = data[placed(data, move.box, move.source_box)]
-            found[own][placed(found[own], move.box, target)] += part
-    return found
+            received[position][placed(received[position], move.box, target)] += part
+    return received
 
 
 @settings(max_examples=5 * settings().max_examples)
@@ -165,20 +173,22 @@ def test_each_reader_gets_its_box(case: Case, seed: int) -> None:
     for step in transfer(case.before, case.after):
         held = performed(step, held)
     assert held.keys() == expected.keys()
-    for own, data in held.items():
-        np.testing.assert_array_equal(data, expected[own])
+    for position, data in held.items():
+        np.testing.assert_array_equal(data, expected[position])
 
 
 @given(cases())
 def test_what_is_given_is_what_is_got(case: Case) -> None:
     step, machine = Exchange(case.before, case.after), case.before.machine
     given_ = Counter(
-        move for own in machine.present(step.before.states) for move in moves_from(step, own)
+        move
+        for position in machine.present(step.before.states)
+        for move in moves_from(step, position)
     )
     got = Counter(
         move
-        for own in machine.present(step.after.states)
-        for move in moves_to(step, own)
+        for position in machine.present(step.after.states)
+        for move in moves_to(step, position)
         if move.source != move.target
     )
     assert given_ == got

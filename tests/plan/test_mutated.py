@@ -29,7 +29,7 @@ Mutation = Callable[[Content, Content, random.Random], None]
 
 
 def extra_input(graph: Content, operator: Content, rng: random.Random) -> None:
-    operator["inputs"].append(rng.choice([own for own in operator["inputs"] if own] or ["x"]))
+    operator["inputs"].append(rng.choice([name for name in operator["inputs"] if name] or ["x"]))
 
 
 def missing_input(graph: Content, operator: Content, rng: random.Random) -> None:
@@ -51,8 +51,8 @@ def missing_attribute(graph: Content, operator: Content, rng: random.Random) -> 
 
 def missing_dim(graph: Content, operator: Content, rng: random.Random) -> None:
     every = [*operator["outputs"], *graph["inputs"]]
-    every += [own["tensor"] for own in graph["parameters"]]
-    dims = rng.choice([own for own in every if own["dims"]])["dims"]
+    every += [parameter["tensor"] for parameter in graph["parameters"]]
+    dims = rng.choice([spec for spec in every if spec["dims"]])["dims"]
     dims.pop(rng.randrange(len(dims)))
 
 
@@ -66,14 +66,18 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda own: own.__name__)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutator: mutator.__name__)
 def test_what_is_loaded_can_be_carried_out(path: Path, mutation: Mutation) -> None:
     whole, rng = json.loads(path.read_bytes()), random.Random(0)
     refused = 0
     for _ in range(EACH):
         content = copy.deepcopy(whole)
         graph = content["graph"]
-        operators = [own for own in graph["operators"] if own["inputs"] and own["attributes"]]
+        operators = [
+            candidate
+            for candidate in graph["operators"]
+            if candidate["inputs"] and candidate["attributes"]
+        ]
         mutation(graph, rng.choice(operators), rng)
         try:
             Script(parse_plan(json.dumps(content).encode()))
@@ -94,5 +98,5 @@ def test_what_a_family_cannot_take_is_said(operator: str, problem: str) -> None:
     inputs = (
         "input x: float32[n=2, c=1, h=4, w=4]\ninput w: float32[o=4, w=4]\ninput v: float32[o=4]"
     )
-    (found,) = check(parse_graph(f"graph one\n{inputs}\noperator own: {operator}\noutput y"))
-    assert problem in found
+    (message,) = check(parse_graph(f"graph one\n{inputs}\noperator own: {operator}\noutput y"))
+    assert problem in message

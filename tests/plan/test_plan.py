@@ -165,8 +165,8 @@ def test_bad_options_get_sentences(build: Callable[[], Options], sentence: str) 
 
 def test_layouts_in_order() -> None:
     graph = recurrent()
-    own = [Layout.parse("replica @1")] * len(units(graph))
-    plan = Plan.of("test", graph, FOUR, own)
-    assert [plan.layout[unit.name] for unit in plan.units] == own
+    layouts = [Layout.parse("replica @1")] * len(units(graph))
+    plan = Plan.of("test", graph, FOUR, layouts)
+    assert [plan.layout[unit.name] for unit in plan.units] == layouts
     with pytest.raises(ValueError, match="zip"):
-        Plan.of("test", graph, FOUR, own[1:])
+        Plan.of("test", graph, FOUR, layouts[1:])

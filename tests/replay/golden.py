@@ -18,8 +18,8 @@ SHOWN = 40
 
 def words() -> Mapping[str, str]:
     """Old words, each with the new one."""
-    found: Mapping[str, str] = tomllib.loads((FOLDER / "words.toml").read_text())["words"]
-    return found
+    mapping: Mapping[str, str] = tomllib.loads((FOLDER / "words.toml").read_text())["words"]
+    return mapping
 
 
 def reworded(text: str, mapping: Mapping[str, str]) -> str:
@@ -43,5 +43,5 @@ def compare(name: str, lines: Iterable[str]) -> None:
     if golden != replayed:
         changed = [*difflib.unified_diff(golden, replayed, "golden", "replayed", n=0, lineterm="")]
         more = f"\n... and {len(changed) - SHOWN} lines more" if len(changed) > SHOWN else ""
-        told = "\n".join(changed[:SHOWN])
-        raise AssertionError(f"{path.name}: numbers have changed\n{told}{more}")
+        excerpt = "\n".join(changed[:SHOWN])
+        raise AssertionError(f"{path.name}: numbers have changed\n{excerpt}{more}")

@@ -48,46 +48,54 @@ def judged_again(plan: Plan, memory: Bytes) -> Iterator[str]:
 
 
 def _line(subject: str, *values: object) -> str:
-    return f"{subject}: {' '.join(json.dumps(own, ensure_ascii=False) for own in values)}"
+    return f"{subject}: {' '.join(json.dumps(value, ensure_ascii=False) for value in values)}"
 
 
 def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
-def _prediction(own: Prediction) -> dict[str, object]:
-    held = own.memory
+def _prediction(prediction: Prediction) -> dict[str, object]:
+    held = prediction.memory
     return {
-        "step": _nanoseconds(own.step),
-        "compute": _nanoseconds(own.compute),
-        "volume": own.moved,
+        "step": _nanoseconds(prediction.step),
+        "compute": _nanoseconds(prediction.compute),
+        "volume": prediction.moved,
         "parameters": held.parameters,
         "gradients": held.gradients,
         "optimizer": held.optimizer,
         "activations": held.activations,
         "workspace": held.workspace,
         "peak at": _nanoseconds(held.seconds),
-        "missing": own.missing,
+        "missing": prediction.missing,
     }
 
 
-def _options(own: Options) -> list[object]:
+def _options(options: Options) -> list[object]:
     """Micro-batches, schedule, recomputation, ZeRO stage, bucket."""
-    return [own.micro_batches, own.schedule, own.recompute, own.zero, own.bucket]
+    return [
+        options.micro_batches,
+        options.schedule,
+        options.recompute,
+        options.zero,
+        options.bucket,
+    ]
 
 
 def _of_search(planned: PlanResult) -> Iterator[str]:
     graph = planned.question.graph
     yield _line("graph", len(graph.operators), len(graph.tensors), graph.parameter_count)
-    for name, own in planned.baselines:
-        yield _line(f"baseline {name}", _options(own.plan.options), _prediction(own.prediction))
-        yield from _of_layouts(f"baseline {name}", own.plan)
+    for name, candidate in planned.baselines:
+        yield _line(
+            f"baseline {name}", _options(candidate.plan.options), _prediction(candidate.prediction)
+        )
+        yield from _of_layouts(f"baseline {name}", candidate.plan)
     yield _line("refused", [name for name, _ in planned.refused])
-    for own in planned.front:
-        held = own.prediction.memory.total
-        yield _line("front", _nanoseconds(own.prediction.step), held, own.plan.origin)
-    for found in planned.history:
-        yield _line("history", _nanoseconds(found.step))
+    for candidate in planned.front:
+        held = candidate.prediction.memory.total
+        yield _line("front", _nanoseconds(candidate.prediction.step), held, candidate.plan.origin)
+    for improvement in planned.history:
+        yield _line("history", _nanoseconds(improvement.step))
     yield _line("search", planned.graphs, planned.simulated, planned.stopped)
     yield _line("lower bound", planned.bound * 1e9, planned.gap)
     for text in planned.rewrites:
@@ -99,8 +107,8 @@ def of_plan(plan: Plan) -> Iterator[str]:
     """What is decided."""
     yield _line("plan", plan.origin, _options(plan.options), len(plan.graph.operators))
     yield from _of_layouts("plan", plan)
-    for own in plan.programs:
-        yield _line("program", own.over, own.beside, own.bytes, own.program)
+    for entry in plan.programs:
+        yield _line("program", entry.over, entry.beside, entry.bytes, entry.program)
     for chain in plan.chains:
         yield _line("chain", chain.collective, chain.over, chain.bytes, chain.steps)
 
@@ -110,34 +118,39 @@ def _of_layouts(subject: str, plan: Plan) -> Iterator[str]:
     numbers: dict[str, list[int]] = {}
     for number, (_, layout) in enumerate(plan.layouts):
         numbers.setdefault(layout, []).append(number)
-    for layout, own in numbers.items():
-        yield f"{subject} {layout}: {ranges(own)}"
+    for layout, members in numbers.items():
+        yield f"{subject} {layout}: {ranges(members)}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
     """Ascending numbers in short, as "0-2 5"."""
     runs = groupby(enumerate(numbers), key=lambda it: it[1] - it[0])
-    found = [[number for _, number in own] for _, own in runs]
-    return " ".join(f"{own[0]}-{own[-1]}" if len(own) > 1 else f"{own[0]}" for own in found)
+    stretches = [[number for _, number in run] for _, run in runs]
+    return " ".join(
+        f"{stretch[0]}-{stretch[-1]}" if len(stretch) > 1 else f"{stretch[0]}"
+        for stretch in stretches
+    )
 
 
 def _of_explanation(plan: Plan, memory: Bytes) -> Iterator[str]:
     prices, operators = prices_of(plan), pricer_of(plan.cluster.device)
     yield from _of_spending(spending(simulate(plan, prices, operators)))
-    for own in explain(plan, prices=prices, operators=operators, memory=memory):
-        step = _nanoseconds(own.step)
-        yield _line(f"decision {own.subject}", own.chosen, own.runner_up, step, own.fits)
+    for decision in explain(plan, prices=prices, operators=operators, memory=memory):
+        step = _nanoseconds(decision.step)
+        yield _line(
+            f"decision {decision.subject}", decision.chosen, decision.runner_up, step, decision.fits
+        )
     for change in helps(plan, memory):
         step = _nanoseconds(change.step)
         yield _line(f"change {change.change}", step, change.samples, change.gain)
 
 
-def _of_spending(own: Spending) -> Iterator[str]:
+def _of_spending(spent: Spending) -> Iterator[str]:
     parts: Iterable[tuple[str, Sequence[object]]] = (
-        ("critical path", own.stretches),
-        ("link", own.links),
-        ("kind", own.kinds),
-        ("collective", own.collectives),
+        ("critical path", spent.stretches),
+        ("link", spent.links),
+        ("kind", spent.kinds),
+        ("collective", spent.collectives),
     )
     for subject, rows in parts:
         for row in rows:

@@ -35,19 +35,19 @@ def compared(one: Plan, other: Plan) -> Contrast:
 
 def relaid(plan: Plan, end: str, text: str) -> Plan:
     """The plan with another layout of the units whose names end so."""
-    rows = [(name, text if name.endswith(end) else own) for name, own in plan.layouts]
+    rows = [(name, text if name.endswith(end) else layout) for name, layout in plan.layouts]
     return replace(plan, layouts=tuple(rows))
 
 
 @given(plans(repeating=True))
 def test_a_plan_does_not_differ_from_itself(plan: Plan) -> None:
     try:
-        own = simulate(plan)
+        simulation = simulate(plan)
     except InputError:  # Micro-batches would go through a stage twice.
         reject()
-    found = contrast(own, own)
-    assert found.same
-    assert all(one == other for _, one, other in found.waits)
+    difference = contrast(simulation, simulation)
+    assert difference.same
+    assert all(one == other for _, one, other in difference.waits)
 
 
 def test_equal_plans_are_said_to_be_the_same() -> None:
@@ -62,20 +62,25 @@ def test_equal_plans_are_said_to_be_the_same() -> None:
 
 def test_options_that_differ() -> None:
     changed = replace(PLAN, options=Options(zero=1, recompute=True, bucket=Bytes(8)))
-    found = compared(PLAN, changed)
-    assert [tuple(own) for own in found.options] == [
+    difference = compared(PLAN, changed)
+    assert [tuple(option) for option in difference.options] == [
         ("recompute", "false", "true"), ("zero", "0", "1"), ("bucket", "0", "8"),
     ]  # fmt: skip
-    assert (found.layouts, found.graph, found.cluster, found.alone) == ((), None, None, (0, 0))
+    assert (difference.layouts, difference.graph, difference.cluster, difference.alone) == (
+        (),
+        None,
+        None,
+        (0, 0),
+    )
 
 
 def test_what_only_one_device_holds_is_a_line_of_its_own() -> None:
     """dgx-h100 tells what a framework holds besides tensors, laptop does not."""
-    here = data_parallel(PLAN.graph, Cluster.named("laptop", process=4))
-    there = data_parallel(PLAN.graph, Cluster.named("dgx-h100", node=1, gpu=4))
-    for one, other in ((there, here), (here, there)):
+    laptop = data_parallel(PLAN.graph, Cluster.named("laptop", process=4))
+    dgx = data_parallel(PLAN.graph, Cluster.named("dgx-h100", node=1, gpu=4))
+    for one, other in ((dgx, laptop), (laptop, dgx)):
         table = report.table_of_predictions(compared(one, other))
-        names, *cells = ([str(own) for own in column.cells] for column in table.columns)
+        names, *cells = ([str(cell) for cell in column.cells] for column in table.columns)
         held = dict(zip(names, zip(*cells, strict=True), strict=True))
         assert sorted(held["  framework"][:2]) == ["0 B", "3.075 GiB"]
         assert {"HFU", "device-hours for 1 B samples"} < set(names)
@@ -83,20 +88,20 @@ def test_what_only_one_device_holds_is_a_line_of_its_own() -> None:
 
 def test_buckets_of_layers_are_called_so() -> None:
     changed = replace(PLAN, options=replace(PLAN.options, bucket=LAYERWISE))
-    assert [tuple(own) for own in compared(PLAN, changed).options] == [
+    assert [tuple(option) for option in compared(PLAN, changed).options] == [
         ("bucket", "0", "each layer")
     ]
 
 
 def test_layouts_are_folded_by_copies_of_a_layer() -> None:
     changed = relaid(PLAN, ".up", "sample sample sample")
-    found = compared(PLAN, changed)
-    (own,) = found.layouts
-    assert (own.name, own.times) == ("0.up", 2)
-    assert own.one == "node: sample 2 | gpu: channel 4"
-    assert own.other == "node: sample 2 | gpu: sample 4"
-    assert not found.same
-    assert report.describe_layouts(found, 5) == (
+    difference = compared(PLAN, changed)
+    (row,) = difference.layouts
+    assert (row.name, row.times) == ("0.up", 2)
+    assert row.one == "node: sample 2 | gpu: channel 4"
+    assert row.other == "node: sample 2 | gpu: sample 4"
+    assert not difference.same
+    assert report.describe_layouts(difference, 5) == (
         "2 units laid out differently; copies of a layer are one line."
     )
 
@@ -104,44 +109,56 @@ def test_layouts_are_folded_by_copies_of_a_layer() -> None:
 def test_an_order_within_a_level_is_told_by_factors() -> None:
     plan = data_parallel(PLAN.graph, Cluster.named("dgx-h100", node=2, gpu=8))
     texts = "sample sample channel sample", "sample sample sample channel"
-    (own,) = compared(*(relaid(plan, ".up", text) for text in texts)).layouts
-    assert (own.one, own.other) == texts
+    (row,) = compared(*(relaid(plan, ".up", text) for text in texts)).layouts
+    assert (row.one, row.other) == texts
 
 
 def test_units_in_a_row_are_joined() -> None:
-    found = compared(PLAN, data_parallel(PLAN.graph, SMALL))
-    rows = list(in_rows(found.layouts))
-    assert len(rows) < len(found.layouts)
-    assert sum(own.units for own in rows) == len(found.layouts)
-    assert sum(own.units * own.times for own in rows) == sum(own.times for own in found.layouts)
-    joined = next(own for own in rows if own.units > 1)
+    difference = compared(PLAN, data_parallel(PLAN.graph, SMALL))
+    rows = list(in_rows(difference.layouts))
+    assert len(rows) < len(difference.layouts)
+    assert sum(row.units for row in rows) == len(difference.layouts)
+    assert sum(row.units * row.times for row in rows) == sum(
+        row.times for row in difference.layouts
+    )
+    joined = next(row for row in rows if row.units > 1)
     assert joined.name == f"{joined.first} ... {joined.last} ({joined.units} units)"
 
 
 def test_collectives_tell_how_often_and_how_long() -> None:
-    found = compared(data_parallel(PLAN.graph, SMALL), PLAN)
-    over = {(own.operation, own.over, own.purpose) for own in found.collectives}
+    difference = compared(data_parallel(PLAN.graph, SMALL), PLAN)
+    over = {
+        (collective.operation, collective.over, collective.purpose)
+        for collective in difference.collectives
+    }
     assert ("AllReduce", "2 node", "gradients") in over
-    by_time = [abs(own.other.seconds - own.one.seconds) for own in found.collectives]
+    by_time = [
+        abs(collective.other.seconds - collective.one.seconds)
+        for collective in difference.collectives
+    ]
     assert by_time == sorted(by_time, reverse=True)
-    assert all(own.one != own.other for own in found.collectives)
+    assert all(collective.one != collective.other for collective in difference.collectives)
 
 
 def test_waits_add_up_to_the_steps() -> None:
     one, other = simulate(PLAN), simulate(data_parallel(PLAN.graph, SMALL))
-    found = contrast(one, other)
-    assert math.isclose(sum(own[1] for own in found.waits), one.prediction.step, rel_tol=1e-9)
-    assert math.isclose(sum(own[2] for own in found.waits), other.prediction.step, rel_tol=1e-9)
+    difference = contrast(one, other)
+    assert math.isclose(
+        sum(wait[1] for wait in difference.waits), one.prediction.step, rel_tol=1e-9
+    )
+    assert math.isclose(
+        sum(wait[2] for wait in difference.waits), other.prediction.step, rel_tol=1e-9
+    )
 
 
 def test_the_other_way_round_is_the_mirror_image() -> None:
     plans_ = PLAN, data_parallel(PLAN.graph, SMALL)
-    there, back = compared(*plans_), compared(*reversed(plans_))
-    assert [(own.name, own.one, own.other) for own in there.layouts] == [
-        (own.name, own.other, own.one) for own in back.layouts
+    direct, mirrored = compared(*plans_), compared(*reversed(plans_))
+    assert [(row.name, row.one, row.other) for row in direct.layouts] == [
+        (row.name, row.other, row.one) for row in mirrored.layouts
     ]
-    assert {(own[0], own[1], own[2]) for own in there.waits} == {
-        (own[0], own[2], own[1]) for own in back.waits
+    assert {(wait[0], wait[1], wait[2]) for wait in direct.waits} == {
+        (wait[0], wait[2], wait[1]) for wait in mirrored.waits
     }
 
 
@@ -158,11 +175,11 @@ def test_other_clusters_and_graphs_are_sentences() -> None:
     assert (compared(PLAN, faster).cluster or "").startswith(
         "the clusters differ in the rates of links or devices: both are dgx-h100"
     )
-    found = compared(PLAN, data_parallel(convolutional(), SMALL))
-    assert found.graph is not None
-    assert found.graph.startswith("the graphs differ: transformer (")
-    assert found.alone == (len(PLAN.layouts), 6)
-    assert report.describe_layouts(found, 5).endswith(
+    difference = compared(PLAN, data_parallel(convolutional(), SMALL))
+    assert difference.graph is not None
+    assert difference.graph.startswith("the graphs differ: transformer (")
+    assert difference.alone == (len(PLAN.layouts), 6)
+    assert report.describe_layouts(difference, 5).endswith(
         f" {len(PLAN.layouts)} units only in the first. 6 units only in the second."
     )
 
@@ -172,8 +189,8 @@ def test_other_levels_are_compared_by_what_they_say() -> None:
     rows = [Layout.parse("sample sample sample")] * len(PLAN.layouts)
     one = Plan.of("by hand", PLAN.graph, SMALL, rows, Options())
     other = Plan.of("by hand", PLAN.graph, flat, rows, Options())
-    found = compared(one, other)
-    assert {own.other for own in found.layouts} == {"gpu: sample 8"}
+    difference = compared(one, other)
+    assert {row.other for row in difference.layouts} == {"gpu: sample 8"}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +203,7 @@ def test_a_change_in_words(one: float, other: float, words: str) -> None:
 
 def test_the_faster_one_is_named() -> None:
     slow, fast = sorted(
-        (PLAN, data_parallel(PLAN.graph, SMALL)), key=lambda own: -simulate(own).prediction.step
+        (PLAN, data_parallel(PLAN.graph, SMALL)), key=lambda plan: -simulate(plan).prediction.step
     )
     ratio = simulate(slow).prediction.step / simulate(fast).prediction.step
     text = report.describe_contrast(compared(slow, fast), NAMES)
@@ -196,13 +213,13 @@ def test_the_faster_one_is_named() -> None:
 
 
 def test_the_document_is_json_with_all_fields() -> None:
-    found = compared(PLAN, data_parallel(PLAN.graph, SMALL))
-    document = json.loads(msgspec.json.encode(report.contrast_document(found, NAMES)))
+    difference = compared(PLAN, data_parallel(PLAN.graph, SMALL))
+    document = json.loads(msgspec.json.encode(report.contrast_document(difference, NAMES)))
     assert document.keys() == {
         "same", "plans", "speedup", "graph", "cluster", "options", "layouts", "units_alone",
         "collectives", "waits",
     }  # fmt: skip
-    assert [own["file"] for own in document["plans"]] == list(NAMES)
+    assert [plan["file"] for plan in document["plans"]] == list(NAMES)
     assert document["layouts"][0].keys() == {"first", "last", "units", "times", "one", "other"}
     assert document["collectives"][0].keys() == {
         "operation", "over", "purpose", "program", "one", "other",

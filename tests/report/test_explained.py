@@ -133,10 +133,10 @@ def test_the_best_of_the_faster_runners_up_is_named() -> None:
 def test_what_rewrote_the_graph_is_told_of_a_plan_that_was_saved() -> None:
     rules = ("fuse-linear-relu at a", "fuse-linear-relu at b")
     plan = replace(expert(transformer(), SMALL), rewrites=rules)
-    own = explained(parse_plan(plan_bytes(plan)), seconds=1e-9)
+    explanation = explained(parse_plan(plan_bytes(plan)), seconds=1e-9)
     words = "rewritten by fuse-linear-relu (2 times)"
-    assert words in report.describe_explained(own)
-    assert words in json.dumps(explained_document(own))
+    assert words in report.describe_explained(explanation)
+    assert words in json.dumps(explained_document(explanation))
     assert plan_bytes(parse_plan(plan_bytes(plan))) == plan_bytes(plan)
 
 
@@ -155,7 +155,7 @@ def test_the_document_is_json_with_all_fields(found: Explained) -> None:
         "stopped", "what_ifs",
     }  # fmt: skip
     assert sum(document["waits"].values()) == pytest.approx(document["step_s"])
-    assert sum(own["share"] for own in document["critical_path"]) == pytest.approx(1.0)
+    assert sum(stretch["share"] for stretch in document["critical_path"]) == pytest.approx(1.0)
     assert document["links"][0].keys() == {"link", "bytes", "busy_s", "share", "exposed_s"}
     assert document["operators"][0].keys() == {
         "kind", "operators", "predicted_s", "share", "roofline", "exposed_s",
@@ -164,32 +164,36 @@ def test_the_document_is_json_with_all_fields(found: Explained) -> None:
         "operation", "over", "bytes", "purpose", "program", "link", "times", "predicted_s",
         "exposed_s",
     }  # fmt: skip
-    impossible = [own for own in document["helps"] if own["step_s"] is None]
+    impossible = [change for change in document["helps"] if change["step_s"] is None]
     assert impossible
-    assert all(own["gain"] is None for own in impossible)
+    assert all(change["gain"] is None for change in impossible)
 
 
 def test_layouts_are_told_in_the_field_s_words(found: Explained) -> None:
     plan = found.planned.plan
-    units = [own for own in found.decisions if own.subject.partition(" (+")[0] in plan.layout]
-    told = [decision_words(own, plan) for own in units if own.runner_up is not None]
-    assert any("DP 2 across nodes" in chosen for chosen, _ in told)
-    assert all(chosen != other for chosen, other in told)
-    options = next(own for own in found.decisions if own.subject == "recompute")
+    units = [
+        decision
+        for decision in found.decisions
+        if decision.subject.partition(" (+")[0] in plan.layout
+    ]
+    pairs = [decision_words(decision, plan) for decision in units if decision.runner_up is not None]
+    assert any("DP 2 across nodes" in chosen for chosen, _ in pairs)
+    assert all(chosen != other for chosen, other in pairs)
+    options = next(decision for decision in found.decisions if decision.subject == "recompute")
     assert decision_words(options, plan) == ("no", "yes")
 
 
 def test_a_searched_decision_says_how_to_ask_for_it() -> None:
-    own = Decision("zero", "0", "1", Seconds(2.0), "1 s longer", fix="--fix zero=1")
-    assert decision_note(own) == "1 s longer"
-    searched = own._replace(searched=Seconds(1.5))
+    decision = Decision("zero", "0", "1", Seconds(2.0), "1 s longer", fix="--fix zero=1")
+    assert decision_note(decision) == "1 s longer"
+    searched = decision._replace(searched=Seconds(1.5))
     assert decision_cells(searched, 1.0)[3:] == (
         "1.5 s", "+50.0%", "searched: --fix zero=1; all else kept: 2 s",
     )  # fmt: skip
-    none = own._replace(found="nothing divides")
+    none = decision._replace(found="nothing divides")
     assert decision_note(none) == "1 s longer; nothing divides"
     assert "searched again" in describe_decisions([searched], 1)
-    assert "searched" not in describe_decisions([own], 1)
+    assert "searched" not in describe_decisions([decision], 1)
 
 
 def test_what_ifs_are_a_table(found: Explained) -> None:
@@ -201,6 +205,6 @@ def test_what_ifs_are_a_table(found: Explained) -> None:
     assert now.startswith("as planned ")
     assert "+0.0%" in same
     assert none == "more cannot be planned"
-    assert [own["step_s"] for own in what_ifs_document(other)] == [
+    assert [row["step_s"] for row in what_ifs_document(other)] == [
         again.best.prediction.step, None,
     ]  # fmt: skip

@@ -78,41 +78,43 @@ def test_a_weight_cut_by_outputs_and_the_next_by_inputs_are_one_axis() -> None:
     plan = laid(
         transformer(), SMALL, cut | {".down": "sample inner", "": "sample channel"}, Options(zero=1)
     )
-    found = short_description(plan, ("fuse at 0.q",))
-    assert found.axes == {"sample": {"node": 2}, "parameter": {"gpu": 2}}
-    assert [own.axes for own in found.others] == [{"sample": {"node": 2}, "replica": {"gpu": 2}}]
-    assert found.share + sum(own.share for own in found.others) > 0.99
-    assert str(found).startswith("DP 2 across nodes, TP 2 inside the node (")
-    assert "% of FLOPs); DP 2 across nodes, replicated 2 inside the node (" in str(found)
-    assert str(found).endswith("; ZeRO 1; rewritten by fuse at 0.q")
+    outline = short_description(plan, ("fuse at 0.q",))
+    assert outline.axes == {"sample": {"node": 2}, "parameter": {"gpu": 2}}
+    assert [other.axes for other in outline.others] == [
+        {"sample": {"node": 2}, "replica": {"gpu": 2}}
+    ]
+    assert outline.share + sum(other.share for other in outline.others) > 0.99
+    assert str(outline).startswith("DP 2 across nodes, TP 2 inside the node (")
+    assert "% of FLOPs); DP 2 across nodes, replicated 2 inside the node (" in str(outline)
+    assert str(outline).endswith("; ZeRO 1; rewritten by fuse at 0.q")
 
 
 def test_stages_are_an_axis() -> None:
-    found = short_description(pipeline(Options(micro_batches=2, recompute=True)))
-    assert found.axes == {"stage": {"node": 2}, "sample": {"gpu": 2}}
-    assert (found.stages, found.devices, found.others) == (2, 4, ())
-    assert str(found) == (
+    outline = short_description(pipeline(Options(micro_batches=2, recompute=True)))
+    assert outline.axes == {"stage": {"node": 2}, "sample": {"gpu": 2}}
+    assert (outline.stages, outline.devices, outline.others) == (2, 4, ())
+    assert str(outline) == (
         "PP 2 across nodes, DP 2 inside the node; 2 stages; "
         "2 micro-batches, 1f1b; activation checkpointing"
     )
-    document = outline_document(found)
-    assert document["text"] == str(found)
+    document = outline_document(outline)
+    assert document["text"] == str(outline)
     assert document["micro_batches"] == 2
     assert document["degrees"] == {"stage": 2, "sample": 2}
 
 
 def test_operators_on_part_of_the_devices_are_no_pipeline() -> None:
     plan = laid(transformer(), SMALL, {".add2": "@1 sample", "": "sample sample"}, Options())
-    found = short_description(plan)
-    assert (found.stages, found.degrees) == (2, {"sample": 4})
-    assert str(found).endswith("; operators on 2 sets of devices")
+    outline = short_description(plan)
+    assert (outline.stages, outline.degrees) == (2, {"sample": 4})
+    assert str(outline).endswith("; operators on 2 sets of devices")
 
 
 def test_work_that_is_done_twice_names_the_machine_that_would_do() -> None:
     plan = laid(transformer(), SMALL, {"": "replica sample"}, Options())
-    found = short_description(plan)
-    assert found.enough == {"node": 1, "gpu": 2}
-    assert str(found) == (
+    outline = short_description(plan)
+    assert outline.enough == {"node": 1, "gpu": 2}
+    assert str(outline) == (
         "DP 2 inside the node, replicated 2 across nodes; "
         "all work is done more than once: 1 node x 2 GPUs would do"
     )
@@ -127,18 +129,18 @@ def test_work_that_is_done_twice_names_the_machine_that_would_do() -> None:
 )
 def test_most_of_the_work_twice_is_said_and_less_is_not(cut: tuple[str, ...], said: str) -> None:
     layouts = dict.fromkeys(cut, "sample sample") | {"": "replica sample"}
-    found = short_description(laid(transformer(), SMALL, layouts, Options()))
-    assert found.enough == ({"node": 1, "gpu": 2} if said else {})
-    assert str(found).endswith(said)
-    assert bool(said) == ("more than once" in str(found))
+    outline = short_description(laid(transformer(), SMALL, layouts, Options()))
+    assert outline.enough == ({"node": 1, "gpu": 2} if said else {})
+    assert str(outline).endswith(said)
+    assert bool(said) == ("more than once" in str(outline))
 
 
 def test_what_no_unit_uses_is_idle() -> None:
     plan = laid(transformer(), SMALL, {"": "@1 sample"}, Options())
-    found = short_description(plan)
-    assert found.axes == {"sample": {"gpu": 2}, "idle": {"node": 2}}
-    assert found.devices == 2
-    assert str(found) == "DP 2 inside the node, idle 2 across nodes; on 2 devices"
+    outline = short_description(plan)
+    assert outline.axes == {"sample": {"gpu": 2}, "idle": {"node": 2}}
+    assert outline.devices == 2
+    assert str(outline) == "DP 2 inside the node, idle 2 across nodes; on 2 devices"
 
 
 def test_one_device() -> None:
@@ -151,12 +153,12 @@ def test_one_device() -> None:
 
 @given(plans())
 def test_an_outline_counts_devices_and_work(plan: Plan) -> None:
-    found = short_description(plan)
-    own = [devices_of(layout, plan.factors) for layout in plan.layout.values()]
-    assert max(own) <= found.devices <= min(plan.cluster.devices, sum(set_of(plan)))
-    assert 0 < found.share + sum(kind.share for kind in found.others) <= 1 + 1e-9
-    assert math.prod(found.degrees.values()) == plan.cluster.devices
-    assert (found.stages == 1) == (len({x.coordinates() for x in plan.layout.values()}) == 1)
+    outline = short_description(plan)
+    device_counts = [devices_of(layout, plan.factors) for layout in plan.layout.values()]
+    assert max(device_counts) <= outline.devices <= min(plan.cluster.devices, sum(set_of(plan)))
+    assert 0 < outline.share + sum(kind.share for kind in outline.others) <= 1 + 1e-9
+    assert math.prod(outline.degrees.values()) == plan.cluster.devices
+    assert (outline.stages == 1) == (len({x.coordinates() for x in plan.layout.values()}) == 1)
 
 
 def set_of(plan: Plan) -> list[int]:
@@ -186,16 +188,16 @@ def test_repeated_layers_are_one_with_all_places_where_they_sit() -> None:
     simulation = simulate(plan)
     lines = annotated(simulation, 40)
     layer = ["q", "k", "v", "a", "f", "o", "add", "up", "gelu", "down", "add2"]
-    assert [(own.first, own.times, own.units) for own in lines] == [
+    assert [(line.first, line.times, line.units) for line in lines] == [
         (f"0.{name}", LAYERS, 1) for name in layer
     ]
-    assert {own.layouts for own in lines} == {
+    assert {line.layouts for line in lines} == {
         (Layout.parse("@0 sample"), Layout.parse("@1 sample"))
     }
     spent, step = spent_by_unit(simulation), simulation.prediction.step
     for total, part in (
-        (sum(own.computing for own in spent), sum(own.computing for own in lines)),
-        (sum(own.moving for own in spent), sum(own.moving for own in lines)),
+        (sum(cost.computing for cost in spent), sum(line.computing for line in lines)),
+        (sum(cost.moving for cost in spent), sum(line.moving for line in lines)),
     ):
         assert math.isclose(total / step, part)
 
@@ -204,9 +206,9 @@ def test_a_layer_that_is_laid_out_otherwise_is_told_by_itself() -> None:
     plan = laid(transformer(LAYERS), SMALL, {"1.up": "sample channel", "": "sample sample"},
                 Options())  # fmt: skip
     lines = annotated(simulate(plan), 100)
-    assert [own.times for own in lines] == [1] * 22 + [2] * 11
+    assert [line.times for line in lines] == [1] * 22 + [2] * 11
     short = annotated(simulate(plan), 3)
-    assert [(own.name, own.times) for own in short] == [
+    assert [(line.name, line.times) for line in short] == [
         ("0.q ... 1.add (18 units)", 1),
         ("1.up", 1),
         ("1.gelu ... 1.add2 (3 units)", 1),
@@ -227,13 +229,13 @@ def test_every_task_is_of_a_unit() -> None:
     spent = spent_by_unit(simulation)
     durations = simulation.problem.tasks.duration
     total = sum(int(durations[task]) for task in simulation.timeline.order.tolist())
-    assert math.isclose(sum(own.computing + own.moving for own in spent) * NANO, total)
-    assert all(own.computing > 0 for own in spent)
+    assert math.isclose(sum(cost.computing + cost.moving for cost in spent) * NANO, total)
+    assert all(cost.computing > 0 for cost in spent)
 
 
 def test_speed_up_is_over_the_fastest_baseline_that_fits() -> None:
     planned = answer(asked(convolutional(), SMALL))
-    fastest = min(own.prediction.step for _, own in planned.baselines)
+    fastest = min(baseline.prediction.step for _, baseline in planned.baselines)
     assert report.reference(planned) == fastest
     assert report.speedup(planned, planned.best) == 1.0
     nothing = answer(asked(convolutional(), SMALL, 1))
@@ -270,7 +272,7 @@ def test_sentences_tell_the_gap_the_memory_and_the_end() -> None:
 def test_nothing_fits() -> None:
     question = asked(convolutional(), SMALL, 1000)
     planned = answer(question)
-    least = min(own.prediction.memory.total for _, own in planned.baselines)
+    least = min(baseline.prediction.memory.total for _, baseline in planned.baselines)
     words = report.describe_planned(planned)
     assert "NOTHING fits into 1000 B a device" in words
     assert report.missing(planned, report.smallest(planned)) == least - 1000
@@ -291,17 +293,17 @@ def test_where_activations_do_not_fit_more_micro_batches_would_help() -> None:
     memory = replace(planned.best.prediction.memory, activations=Bytes(1 << 40))
     large = planned.best._replace(prediction=replace(planned.best.prediction, memory=memory))
     many = Candidate(large.plan.changed(options=Options(micro_batches=3)), large.prediction)
-    told = [
-        report.describe_planned(planned._replace(best=own, front=(), baselines=()))
-        for own in (large, many)
+    texts = [
+        report.describe_planned(planned._replace(best=candidate, front=(), baselines=()))
+        for candidate in (large, many)
     ]
-    assert "more micro-batches than 1 (--fix micro-batches=3), a smaller batch" in told[0]
-    assert "what helps: a smaller batch (--batch)" in told[1]
+    assert "more micro-batches than 1 (--fix micro-batches=3), a smaller batch" in texts[0]
+    assert "what helps: a smaller batch (--batch)" in texts[1]
 
 
 def test_documents() -> None:
     planned = answer(asked(convolutional(), SMALL))
-    found = planned_document(planned, ())
+    document = planned_document(planned, ())
     step = planned.best.prediction.step
     expected = {
         "step_s": step,
@@ -309,20 +311,20 @@ def test_documents() -> None:
         "gap": planned.gap,
         "memory_bytes": planned.best.prediction.memory.total,
         "search_s": 2.0,
-        "baselines": {name: own.prediction.step for name, own in planned.baselines},
+        "baselines": {name: baseline.prediction.step for name, baseline in planned.baselines},
         "fits": True,
         "stopped": "budget",
         "simulated": len(planned.baselines),
         "decisions": [],
         "refused": [{"name": "walking", "reason": "there is no path; take one."}],
     }
-    assert {key: found[key] for key in expected} == expected
+    assert {key: document[key] for key in expected} == expected
     front = front_document(planned)["front"]
     assert isinstance(front, list)
-    assert [own["step_s"] for own in front] == sorted(own["step_s"] for own in front)
+    assert [entry["step_s"] for entry in front] == sorted(entry["step_s"] for entry in front)
     machines = machines_document([planned])["machines"]
     assert isinstance(machines, list)
-    assert [own["device_s"] for own in machines] == [step * 4]
+    assert [machine["device_s"] for machine in machines] == [step * 4]
 
 
 def test_a_model_without_a_loss_is_said_to_have_none() -> None:

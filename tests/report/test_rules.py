@@ -69,9 +69,9 @@ def flattened(term: Tensor) -> str:
     """A term's names from the outermost in, the number of an output behind its operator."""
     if isinstance(term, Variable):
         return term.name
-    own = f"[{', '.join(map(str, term.attributes))}]" if term.attributes else ""
+    attributes = f"[{', '.join(map(str, term.attributes))}]" if term.attributes else ""
     output = f".{term.output}" if term.output else ""
-    return f"{term.operator}{own}{output}{''.join(map(flattened, term.inputs))}"
+    return f"{term.operator}{attributes}{output}{''.join(map(flattened, term.inputs))}"
 
 
 def test_parallel_operators_are_coloured() -> None:
@@ -79,7 +79,7 @@ def test_parallel_operators_are_coloured() -> None:
     with console.capture() as shown:
         console.print(draw_rule(LIBRARY["linear-cut-k"]))
     coloured = re.findall(r"\x1b\[1;36m([^\x1b]*)", shown.get())
-    assert [own.strip() for own in coloured] == [
+    assert [text.strip() for text in coloured] == [
         "reduce[d]", "partition[-1, d]", "partition[-1, d]",
     ]  # fmt: skip
 

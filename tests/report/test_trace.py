@@ -93,16 +93,17 @@ def confirm_memory(simulation: Simulation) -> None:
     for event in traced(simulation):
         if event["ph"] == "C":
             counters[event["pid"]].append(event)
-    found = list(curves(simulation.problem, simulation.problem.roles, simulation.timeline))
-    assert len(counters) == len(found)
-    for own in counters.values():
-        moments = [event["ts"] for event in own]
+    memory_curves = list(curves(simulation.problem, simulation.problem.roles, simulation.timeline))
+    assert len(counters) == len(memory_curves)
+    for events in counters.values():
+        moments = [event["ts"] for event in events]
         assert moments == sorted(set(moments))
-    peak = max(sum(event["args"].values()) for own in counters.values() for event in own)
+    peak = max(sum(event["args"].values()) for series in counters.values() for event in series)
     assert peak <= simulation.prediction.memory.total
-    last = [(int(c.nanoseconds[-1]), int(c.bytes[-1])) for c in found]
+    last = [(int(c.nanoseconds[-1]), int(c.bytes[-1])) for c in memory_curves]
     assert sorted(last) == sorted(
-        (nanoseconds(own[-1]["ts"]), sum(own[-1]["args"].values())) for own in counters.values()
+        (nanoseconds(series[-1]["ts"]), sum(series[-1]["args"].values()))
+        for series in counters.values()
     )
 
 
@@ -175,7 +176,7 @@ def test_costs_are_shares_of_the_step(plan: Plan) -> None:
     assert busy[0].busiest >= simulation.prediction.compute
     if plan.cluster.device.toll is None:
         assert busy[0].busiest == simulation.prediction.compute
-    assert all(0 <= own.mean_share <= own.busiest_share <= 1 for own in busy)
+    assert all(0 <= occupancy.mean_share <= occupancy.busiest_share <= 1 for occupancy in busy)
 
 
 @settings(max_examples=25)

@@ -197,8 +197,8 @@ def test_chains_keep_the_function_on_shards(graph: OperatorGraph, choices: list[
     assert check(matcher.graph) == ()
     assert matcher.graph.outputs == graph.outputs
     for rewritten in (matcher.graph, erase(matcher.graph)):
-        for own, other in zip(on_shards(rewritten, values), expected, strict=True):
-            np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+        for output, other in zip(on_shards(rewritten, values), expected, strict=True):
+            np.testing.assert_allclose(output, other, rtol=1e-9, atol=1e-9)
 
 
 @given(square_graphs(), st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=12))
@@ -224,10 +224,10 @@ def float64() -> Iterator[None]:
 def without_dropout(graph: OperatorGraph) -> OperatorGraph:
     """Random draws would come in another order."""
 
-    def calm(own: Operator) -> Operator:
-        kept = {key: value for key, value in own.attributes if key != "dropout_p"}
-        kept |= {"p": 0.0} if own.kind == "dropout" else {}
-        return msgspec.structs.replace(own, attributes=tuple(sorted(kept.items())))
+    def calm(operator: Operator) -> Operator:
+        kept = {key: value for key, value in operator.attributes if key != "dropout_p"}
+        kept |= {"p": 0.0} if operator.kind == "dropout" else {}
+        return msgspec.structs.replace(operator, attributes=tuple(sorted(kept.items())))
 
     return msgspec.structs.replace(graph, operators=tuple(map(calm, graph.operators)))
 
@@ -245,8 +245,8 @@ def test_algebra_keeps_outputs_and_gradients(model: Entry[Any]) -> None:
     assert check(matcher.graph) == ()
     parameters = [p for p in example.model.parameters() if p.requires_grad]
     results = []
-    for own in (graph, matcher.graph):
-        outputs = tuple(execute(own, values_of(example, own)).values())
+    for variant in (graph, matcher.graph):
+        outputs = tuple(execute(variant, values_of(example, variant)).values())
         draws = torch.Generator().manual_seed(1)
         weights = [torch.randn(o.shape, generator=draws) for o in outputs]
         gradients = torch.autograd.grad(outputs, parameters, weights, materialize_grads=True)

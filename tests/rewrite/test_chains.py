@@ -47,11 +47,11 @@ def test_every_tiny_model(model: Entry[Any]) -> None:
     for chain in range(CHAINS):
         rewritten, applied = _rewritten(graph, random.Random(chain))
         assert check(rewritten) == ()
-        found = _outputs_and_gradients(rewritten, values, sharded=True)
-        assert found.keys() == expected.keys(), applied
+        computed = _outputs_and_gradients(rewritten, values, sharded=True)
+        assert computed.keys() == expected.keys(), applied
         for name, value in expected.items():
             scale = value.abs().max().clamp(min=1e-6)
-            assert (found[name] - value).abs().max() <= 1e-9 * scale, (name, applied)
+            assert (computed[name] - value).abs().max() <= 1e-9 * scale, (name, applied)
 
 
 def _rewritten(graph: OperatorGraph, chance: random.Random) -> tuple[OperatorGraph, list[str]]:

@@ -58,7 +58,7 @@ EXACT = {
 
 
 def test_cuts_of_every_operator() -> None:
-    assert {name: own.cuts for name, own in DEFINITIONS.items()} == CUTS
+    assert {name: definition.cuts for name, definition in DEFINITIONS.items()} == CUTS
 
 
 def expected(case: Case) -> Array:
@@ -77,26 +77,26 @@ def expected(case: Case) -> Array:
     return np.stack(values).reshape(*(axis.size for axis in case.front), *values[0].shape)
 
 
-def put_together(made: Shards, parts: int) -> Shards:
+def put_together(shards: Shards, parts: int) -> Shards:
     """Sums of the parts taken, dims in one piece."""
     if parts > 1:
-        (made,) = run("reduce", (parts,), (made,))
-    for dim in range(rank(made.type)):
-        degree = made.type[FRONT + dim].degree
+        (shards,) = run("reduce", (parts,), (shards,))
+    for dim in range(rank(shards.type)):
+        degree = shards.type[FRONT + dim].degree
         if degree > 1:
-            (made,) = run("combine", (dim, degree), (made,))
-    return made
+            (shards,) = run("combine", (dim, degree), (shards,))
+    return shards
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 @given(st.data())
 def test_pieces_make_the_whole(name: str, data: st.DataObject) -> None:
     case = data.draw(cases(DEFINITIONS[name]))
-    (made,) = run(name, case.attributes, case.operands)
+    (shards,) = run(name, case.attributes, case.operands)
     cut_dims = tuple(case.degrees.get(label.name, 1) for label in case.definition.output)
-    assert tuple(axis.degree for axis in made.type[FRONT:]) == cut_dims
+    assert tuple(axis.degree for axis in shards.type[FRONT:]) == cut_dims
     parts = math.prod(case.degrees.get(label, 1) for label in case.definition.summed)
-    whole = put_together(made, parts)
+    whole = put_together(shards, parts)
     assert whole.type[:FRONT] == case.front
     tolerance = 0.0 if name in EXACT else 1e-12
     np.testing.assert_allclose(whole.whole, expected(case), rtol=tolerance, atol=0)
@@ -105,20 +105,20 @@ def test_pieces_make_the_whole(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", DEFINITIONS)
 @given(st.data())
 def test_other_labels_are_refused(name: str, data: st.DataObject) -> None:
-    own = data.draw(ranked(DEFINITIONS[name], st.integers(0, 2)))
-    labels = {i.name for r in own.reads for i in r.indices if isinstance(i, Label)}
-    for label in sorted(labels - set(own.cuts)):
-        operands = [_cut_along(own, operand, label) for operand in own.operands]
+    definition = data.draw(ranked(DEFINITIONS[name], st.integers(0, 2)))
+    labels = {i.name for r in definition.reads for i in r.indices if isinstance(i, Label)}
+    for label in sorted(labels - set(definition.cuts)):
+        operands = [_cut_along(definition, operand, label) for operand in definition.operands]
         with pytest.raises(MisfitError, match=f"{name} (cannot be cut along|reads)"):
-            run(name, (1,) * len(own.parameters), operands)
+            run(name, (1,) * len(definition.parameters), operands)
 
 
-def _cut_along(own: Definition, operand: str, label: str) -> Shards:
+def _cut_along(definition: Definition, operand: str, label: str) -> Shards:
     """An operand of size 2 in every dim, cut along a label, copied where it lacks it."""
-    indices = own.indices(operand)
+    indices = definition.indices(operand)
     everywhere = {
         dim
-        for read in own.reads
+        for read in definition.reads
         if read.operand == operand
         for dim, index in enumerate(read.indices)
         if index == Label(label)
@@ -132,12 +132,13 @@ def _cut_along(own: Definition, operand: str, label: str) -> Shards:
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm"])
 def test_a_cut_normalisation_would_be_wrong(name: str) -> None:
     """The refusal has a reason: pieces of the last dim do not make the whole."""
-    own = DEFINITIONS[name].at((1, *(1,) * (len(DEFINITIONS[name].operands) - 1)))
-    operands = [np.array([1.0, 2.0, 3.0, 5.0])] * len(own.operands)
-    settings = dict.fromkeys(own.parameters, 1)
-    whole = compute(own, settings, operands, {})
+    definition = DEFINITIONS[name].at((1, *(1,) * (len(DEFINITIONS[name].operands) - 1)))
+    operands = [np.array([1.0, 2.0, 3.0, 5.0])] * len(definition.operands)
+    settings = dict.fromkeys(definition.parameters, 1)
+    whole = compute(definition, settings, operands, {})
     pieces = [
-        compute(own, settings, [x[at] for x in operands], {}) for at in (slice(2), slice(2, 4))
+        compute(definition, settings, [x[at] for x in operands], {})
+        for at in (slice(2), slice(2, 4))
     ]
     assert not np.allclose(np.concatenate(pieces), whole)
 
@@ -145,6 +146,8 @@ def test_a_cut_normalisation_would_be_wrong(name: str) -> None:
 def test_a_bias_in_a_cut_sum_is_added_once_for_each_part() -> None:
     """Why `linear_bias` keeps k whole where `linear` does not."""
     x, w, b = np.ones((2, 4)), np.ones((3, 4)), np.ones(3)
-    own = DEFINITIONS["linear_bias"].at((2, 2, 1))
-    halves = [compute(own, {}, [x[:, at], w[:, at], b], {}) for at in (slice(2), slice(2, 4))]
-    np.testing.assert_array_equal(sum(halves), compute(own, {}, [x, w, b], {}) + 1)
+    definition = DEFINITIONS["linear_bias"].at((2, 2, 1))
+    halves = [
+        compute(definition, {}, [x[:, at], w[:, at], b], {}) for at in (slice(2), slice(2, 4))
+    ]
+    np.testing.assert_array_equal(sum(halves), compute(definition, {}, [x, w, b], {}) + 1)

@@ -12,7 +12,7 @@ from support.derivations import DERIVATIONS, Derivation, derive, expression
 from support.sharded_run import execute_sharded
 
 
-@pytest.mark.parametrize("own", DERIVATIONS, ids=lambda own: own.name.split(":")[0])
+@pytest.mark.parametrize("own", DERIVATIONS, ids=lambda derivation: derivation.name.split(":")[0])
 def test_derivation(own: Derivation) -> None:
     plain = parse_graph(own.graph)
     print(f"\n{own.name}\n  {expression(plain, plain.outputs[0])}")
@@ -28,6 +28,6 @@ def test_derivation(own: Derivation) -> None:
     for said, graph in derive(own):
         print(f"  {said}\n    {expression(graph, graph.outputs[0])}")
         assert check(graph) == ()
-        (found,) = execute_sharded(graph, values).values()
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        (computed,) = execute_sharded(graph, values).values()
+        torch.testing.assert_close(computed, expected, rtol=1e-12, atol=1e-12)
     assert expression(graph, graph.outputs[0]) == own.becomes

@@ -8,5 +8,7 @@ from meshwright.rewrite.library.forms import forms
 
 
 def test_the_library_has_every_form_of_every_operator() -> None:
-    [section] = [own for own in sections() if own.file == "forms"]
-    assert section.rules == tuple(rule for own in DEFINITIONS.values() for rule in forms(own))
+    [section] = [entry for entry in sections() if entry.file == "forms"]
+    assert section.rules == tuple(
+        rule for definition in DEFINITIONS.values() for rule in forms(definition)
+    )

@@ -39,13 +39,13 @@ def test_the_boldest_reading_that_is_proved(found: str, general: str) -> None:
 
 
 def test_an_operator_of_ones_own_is_written_and_read_by_its_definition() -> None:
-    own = parse_definitions("mix[a](x, w)[i.., o] = a * (sum(k) x[i.., k] * w[o, k])")
-    known = {**DEFINITIONS, **own}
+    definitions = parse_definitions("mix[a](x, w)[i.., o] = a * (sum(k) x[i.., k] * w[o, k])")
+    known = {**DEFINITIONS, **definitions}
     operands = [Spec("float32", (3, 4, 8)), Spec("float32", (6, 8))]
-    made = write("mix", (5,), operands, known)
-    assert made.outputs == (Spec("float32", (3, 4, 6)),)
-    call = Call(kind=made.kind, inputs=tuple(operands), outputs=made.outputs,
-                attributes=made.attributes)  # fmt: skip
+    written = write("mix", (5,), operands, known)
+    assert written.outputs == (Spec("float32", (3, 4, 6)),)
+    call = Call(kind=written.kind, inputs=tuple(operands), outputs=written.outputs,
+                attributes=written.attributes)  # fmt: skip
     reading = read(call, known)
     assert reading is not None
     assert (reading.operator, reading.settings, reading.order) == ("mix", (5,), (0, 1))

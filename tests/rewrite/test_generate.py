@@ -47,16 +47,16 @@ def algebra() -> GeneratedRules:
 
 
 def test_associativity_is_the_only_rule_of_sums() -> None:
-    found = generate((defined("add"),), 2, agrees)
-    assert lines(found.rules) == (
+    generated = generate((defined("add"),), 2, agrees)
+    assert lines(generated.rules) == (
         "g0001: add(b, add(a, c)) => add(c, add(a, b))"
         " if rank(a) = 2 and rank(c) = 2 and rank(b) = 2\n"
     )
 
 
 def test_all_rules_of_pieces_of_one_dim() -> None:
-    found = generate((defined("relu"), *parallel((0,))), 2, agrees)
-    assert [str(rule).partition(": ")[2].partition(" if")[0] for rule in found.rules] == [
+    generated = generate((defined("relu"), *parallel((0,))), 2, agrees)
+    assert [str(rule).partition(": ")[2].partition(" if")[0] for rule in generated.rules] == [
         "combine[0, 2](partition[0, 2](a)) => a",
         "reduce[0, 2](partition[0, 2](a)) => reduce[0, 2](a)",
         "relu(partition[0, 2](a)) => partition[0, 2](relu(a))",
@@ -100,14 +100,14 @@ def test_false_and_foreign_rules_are_not_found(small: GeneratedRules, text: str)
 
 def test_published_rules_of_two_operators_are_found() -> None:
     """Every one that is true; the whole table is printed by benchmarks/generate.py."""
-    found = generate(UNITY, 2, agrees)
+    generated = generate(UNITY, 2, agrees)
     rules = [
         rule
         for rule in parse_published(PUBLISHED.read_text())
         if max(len(nodes(rule.source)), len(nodes(rule.target))) <= 2 and agrees(rule)
     ]
     assert len(rules) == 14
-    assert all(map(found.gives, rules))
+    assert all(map(generated.gives, rules))
 
 
 def test_distributivity_is_found(algebra: GeneratedRules) -> None:
@@ -118,10 +118,10 @@ def test_distributivity_is_found(algebra: GeneratedRules) -> None:
 
 
 def test_every_rule_agrees_and_reads_back(small: GeneratedRules, algebra: GeneratedRules) -> None:
-    for found in (small, algebra):
-        assert all(map(agrees, found.rules))
-        assert all(map(found.gives, found.rules))
-        assert parse_rules(lines(found.rules)) == found.rules
+    for generated in (small, algebra):
+        assert all(map(agrees, generated.rules))
+        assert all(map(generated.gives, generated.rules))
+        assert parse_rules(lines(generated.rules)) == generated.rules
 
 
 def test_no_rule_is_given_by_those_before_it(algebra: GeneratedRules) -> None:
@@ -137,10 +137,12 @@ def sides(rule: Rule) -> frozenset[object]:
 
 
 def test_what_is_not_proved_joins_nothing() -> None:
-    found = generate((defined("relu"), *parallel((0,))), 2, lambda rule: False)
-    assert found.rules == ()
-    assert found.tallies[-1].unproved == 5
-    assert not found.gives(parse_rule("r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))"))
+    generated = generate((defined("relu"), *parallel((0,))), 2, lambda rule: False)
+    assert generated.rules == ()
+    assert generated.tallies[-1].unproved == 5
+    assert not generated.gives(
+        parse_rule("r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))")
+    )
 
 
 def test_tallies_add_up(small: GeneratedRules) -> None:
@@ -152,8 +154,8 @@ def test_tallies_add_up(small: GeneratedRules) -> None:
 
 
 def test_the_number_of_processes_changes_nothing(algebra: GeneratedRules) -> None:
-    found = generate(FEW, 3, agrees, processes=2)
-    assert (found.rules, found.tallies) == (algebra.rules, algebra.tallies)
+    generated = generate(FEW, 3, agrees, processes=2)
+    assert (generated.rules, generated.tallies) == (algebra.rules, algebra.tallies)
 
 
 class KilledError(Exception):
@@ -169,11 +171,13 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: GeneratedRul
         generate(FEW, 3, agrees, folder=tmp_path, progress=kill)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.chunk")}
     assert len(kept) == 3  # one chunk of each size
-    told: list[tuple[str, int, int]] = []
-    found = generate(FEW, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
-    assert lines(found.rules) == lines(algebra.rules)
+    reports: list[tuple[str, int, int]] = []
+    generated = generate(
+        FEW, 3, agrees, folder=tmp_path, progress=lambda *report: reports.append(report)
+    )
+    assert lines(generated.rules) == lines(algebra.rules)
     assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
-    assert [own for own in told if own[0].startswith("graphs")] == [
+    assert [report for report in reports if report[0].startswith("graphs")] == [
         ("graphs of 1", 1, 1),
         ("graphs of 2", 1, 1),
         ("graphs of 3", 1, 2),
@@ -202,8 +206,8 @@ def test_a_process_that_is_killed_leaves_whole_files(
             time.sleep(0.01)
         process.kill()
     assert len(list(tmp_path.glob("*.chunk"))) >= 3
-    found = generate(FEW, 3, agrees, folder=tmp_path)
-    assert lines(found.rules) == lines(algebra.rules)
+    generated = generate(FEW, 3, agrees, folder=tmp_path)
+    assert lines(generated.rules) == lines(algebra.rules)
 
 
 def test_an_interrupt_leaves_the_rules_so_far(algebra: GeneratedRules) -> None:
@@ -215,10 +219,10 @@ def test_an_interrupt_leaves_the_rules_so_far(algebra: GeneratedRules) -> None:
             raise KeyboardInterrupt
         return agrees(rule)
 
-    found = generate(FEW, 3, impatient)
-    assert found.stopped == "interrupted"
-    assert 0 < len(found.rules) < len(algebra.rules)
-    assert found.rules == algebra.rules[: len(found.rules)]
+    generated = generate(FEW, 3, impatient)
+    assert generated.stopped == "interrupted"
+    assert 0 < len(generated.rules) < len(algebra.rules)
+    assert generated.rules == algebra.rules[: len(generated.rules)]
 
 
 def test_nothing_is_proved_twice(tmp_path: Path, algebra: GeneratedRules) -> None:
@@ -243,8 +247,8 @@ def test_spoilt_verdicts_are_named(tmp_path: Path) -> None:
 
 def test_rules_for_inputs_in_one_piece_say_so() -> None:
     """Reduce by 2 of what is cut by 2 is whole, of what is cut by 4 is not."""
-    found = generate((defined("relu"), *parallel((0,))), 2, proved)
-    assert lines(found.rules) == (
+    generated = generate((defined("relu"), *parallel((0,))), 2, proved)
+    assert lines(generated.rules) == (
         "g0001: combine[0, 2](partition[0, 2](a)) => a if rank(a) = 2\n"
         "g0002: reduce[0, 2](partition[0, 2](a)) => reduce[0, 2](a) if rank(a) = 2 and plain(a)\n"
         "g0003: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2\n"
@@ -262,14 +266,14 @@ def test_an_operator_of_ones_own() -> None:
     """Rules for what a user defines by a line."""
     known = {**DEFINITIONS, **parse_definitions("twice(x)[i..] = x[i..] + x[i..]")}
     templates = (defined("add", known), defined("twice", known), *parallel((0,))[:1])
-    found = generate(templates, 2, lambda rule: agrees(rule, known), known=known)
-    texts = {str(rule).partition(": ")[2].partition(" if")[0] for rule in found.rules}
+    generated = generate(templates, 2, lambda rule: agrees(rule, known), known=known)
+    texts = {str(rule).partition(": ")[2].partition(" if")[0] for rule in generated.rules}
     assert texts == {
         "twice(a) => add(a, a)",
         "add(b, add(a, c)) => add(c, add(a, b))",
         "add(partition[0, 2](a), partition[0, 2](a)) => partition[0, 2](add(a, a))",
     }
-    assert found.gives(parse_rule("r: partition[0, 2](twice(x)) => twice(partition[0, 2](x))"))
+    assert generated.gives(parse_rule("r: partition[0, 2](twice(x)) => twice(partition[0, 2](x))"))
 
 
 def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def graphs(draw: st.DrawFn, templates: Templates = UNITY, most: int = 4) -> Grap
     operands = list(range(VARIABLES))
     for _ in range(draw(st.integers(1, most))):
         t = draw(st.integers(0, len(templates) - 1))
-        own = templates[t]
-        node = (t, *(draw(st.sampled_from(operands)) for _ in range(own.arity)))
-        if own.commutes:
+        template = templates[t]
+        node = (t, *(draw(st.sampled_from(operands)) for _ in range(template.arity)))
+        if template.commutes:
             node = (t, *sorted(node[1:]))
         if node not in nodes:
-            operands += [tensor(len(nodes), o) for o in range(own.outputs)]
+            operands += [tensor(len(nodes), o) for o in range(template.outputs)]
             nodes.append(node)
     return tuple(nodes)
 
@@ -68,13 +68,13 @@ def shuffled(graph: Graph, order: list[int], names: list[int], flip: bool) -> Gr
     def moved(r: int) -> int:
         return names[r] if r < FIRST else tensor(place[made_by(r)], (r - FIRST) % 2)
 
-    found = []
+    nodes = []
     for j in order:
         operands = [moved(r) for r in graph[j][1:]]
         if flip and UNITY[graph[j][0]].commutes:
             operands.reverse()
-        found.append((graph[j][0], *operands))
-    return tuple(found)
+        nodes.append((graph[j][0], *operands))
+    return tuple(nodes)
 
 
 @given(graphs(), st.data())
@@ -139,8 +139,8 @@ def test_extensions_are_all_canonical_graphs_that_fit() -> None:
     slow: set[Graph] = set()
     for first in extensions((), store):
         operands = [*range(VARIABLES), tensor(0)]
-        for t, own in enumerate(ALGEBRA):
-            for chosen in product(operands, repeat=own.arity):
+        for t, template in enumerate(ALGEBRA):
+            for chosen in product(operands, repeat=template.arity):
                 graph = (*first, (t, *chosen))
                 twice = {first[0], (first[0][0], *reversed(first[0][1:]))}
                 if graph[1] in (twice if ALGEBRA[t].commutes else {first[0]}):
@@ -156,7 +156,7 @@ def test_chunks_hold_graphs_in_order_and_a_key_for_each_naming() -> None:
     )
     chunk = explore(job)
     assert list(chunk.graphs) == sorted(set(chunk.graphs))
-    namings = [len(variables(unpack(own, width(UNITY)))) for own in chunk.graphs]
+    namings = [len(variables(unpack(packed, width(UNITY)))) for packed in chunk.graphs]
     assert len(chunk.keys) == 8 * sum((1, 1, 2)[n] for n in namings)
 
 
@@ -168,19 +168,21 @@ def assert_twins_agree(graph: Graph) -> int:
     for j, node in enumerate(graph):
         template = UNITY[node[0]]
         types = tuple(fast[r][0] for r in node[1:])
-        made = field.types(template, types)
+        output_types = field.types(template, types)
         try:
             operands = [slow[r] for r in node[1:]]
             expected = run(template.operator, settings(template), operands, functions=functions)
         except MisfitError:
-            assert made is None
+            assert output_types is None
             return j
-        assert made == tuple(own.type for own in expected)
+        assert output_types == tuple(output_shards.type for output_shards in expected)
         values = field.run(template, types, [fast[r][1] for r in node[1:]])
-        for output, (type_, value, own) in enumerate(zip(made, values, expected, strict=True)):
-            assert np.array_equal(value, own.whole % PRIME)
+        for output, (type_, value, shards) in enumerate(
+            zip(output_types, values, expected, strict=True)
+        ):
+            assert np.array_equal(value, shards.whole % PRIME)
             fast[tensor(j, output)] = type_, value
-            slow[tensor(j, output)] = own._replace(values=own.values % PRIME)
+            slow[tensor(j, output)] = shards._replace(values=shards.values % PRIME)
     return len(graph)
 
 

@@ -37,9 +37,11 @@ def rewritten(call: Call) -> Call:
     assert reading is not None
     operands = [call.inputs[number] for number in reading.order]
     specs = [spec for spec in operands if spec is not None]
-    made = write(reading.operator, reading.settings, specs)
-    inputs = tuple(specs[number] for number in made.order)
-    return Call(kind=made.kind, inputs=inputs, outputs=made.outputs, attributes=made.attributes)
+    written = write(reading.operator, reading.settings, specs)
+    inputs = tuple(specs[number] for number in written.order)
+    return Call(
+        kind=written.kind, inputs=inputs, outputs=written.outputs, attributes=written.attributes
+    )
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES])
@@ -48,10 +50,10 @@ def test_reading_and_writing_are_inverse_on_the_zoo(name: str) -> None:
     calls = {call for call in map(graph.call, graph.operators) if read(call) is not None}
     assert calls
     for call in calls:
-        made = rewritten(call)
-        assert (made.inputs, made.outputs) == (call.inputs, call.outputs)
-        assert read(made) == read(call)
-        assert rewritten(made) == made
+        written = rewritten(call)
+        assert (written.inputs, written.outputs) == (call.inputs, call.outputs)
+        assert read(written) == read(call)
+        assert rewritten(written) == written
 
 
 def test_what_the_zoo_writes_as_we_do() -> None:
@@ -147,8 +149,8 @@ def meaning(example: Example) -> list[Array]:
             settings, functions["weight"] = (0,), attention_weight(causal, scale)
         case _:
             pass
-    made = run(example.operator, settings, operands, functions=functions)  # type: ignore[arg-type]
-    return [own.whole.reshape(own.whole.shape[3:]) for own in made]
+    outputs = run(example.operator, settings, operands, functions=functions)  # type: ignore[arg-type]
+    return [shards.whole.reshape(shards.whole.shape[3:]) for shards in outputs]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.operator}-{e.case.kind}")
@@ -157,17 +159,19 @@ def test_definitions_mean_what_torch_computes(example: Example) -> None:
     assert reading is not None
     assert (reading.operator, reading.settings) == (example.operator, example.settings)
     expected = run_operator(example.case.kind, example.case.tensors(), example.case.attributes)
-    for own, other in zip(meaning(example), expected, strict=True):
-        np.testing.assert_allclose(own, other.detach().numpy(), rtol=1e-12, atol=1e-12)
+    for output, other in zip(meaning(example), expected, strict=True):
+        np.testing.assert_allclose(output, other.detach().numpy(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.operator}-{e.case.kind}")
 def test_written_calls_compute_the_same(example: Example) -> None:
     call, tensors = example.case.call, example.case.tensors()
-    made = rewritten(call)
+    written = rewritten(call)
     expected = run_operator(call.kind, tensors, call.attributes)
-    for own, other in zip(run_operator(made.kind, tensors, made.attributes), expected, strict=True):
-        torch.testing.assert_close(own, other, rtol=0, atol=0)
+    for output, other in zip(
+        run_operator(written.kind, tensors, written.attributes), expected, strict=True
+    ):
+        torch.testing.assert_close(output, other, rtol=0, atol=0)
 
 
 OPAQUE = (
@@ -217,12 +221,12 @@ def test_every_case_that_is_read_is_written_back() -> None:
 )
 def test_parallel_operators(operator: str, settings: Settings, attributes: Attributes) -> None:
     x = Spec("float32", (4, 8))
-    made = write(operator, settings, [x])
-    assert (made.kind, made.attributes) == (operator, attributes)
-    call = Call(kind=operator, inputs=(x,), outputs=made.outputs, attributes=attributes)
+    written = write(operator, settings, [x])
+    assert (written.kind, written.attributes) == (operator, attributes)
+    call = Call(kind=operator, inputs=(x,), outputs=written.outputs, attributes=attributes)
     reading = read(call)
     assert reading is not None
-    assert write(reading.operator, reading.settings, [x]) == made
+    assert write(reading.operator, reading.settings, [x]) == written
 
 
 SWISH = "swish[b](x)[i..] = x[i..] * sigmoid(b * x[i..])"

@@ -31,33 +31,35 @@ def test_verdicts_are_those_of_one_after_the_other(processes: int) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_interrupt_keeps_what_was_judged(processes: int) -> None:
-    told: list[str] = []
+    names: list[str] = []
 
     def stop(verdict: Verdict) -> None:
-        told.append(verdict.name)
-        if len(told) == 2:
+        names.append(verdict.name)
+        if len(names) == 2:
             raise KeyboardInterrupt
 
     judged = judge(RULES, processes=processes, progress=stop)
     assert judged.stopped == "interrupted"
-    assert sorted(own.name for _, own in judged.verdicts) == sorted(told)
+    assert sorted(verdict.name for _, verdict in judged.verdicts) == sorted(names)
     assert [rule.name for rule, _ in judged.verdicts] == [
-        rule.name for rule in RULES if rule.name in told
+        rule.name for rule in RULES if rule.name in names
     ]
 
 
 def test_certificates_are_for_rules_as_they_were_proved() -> None:
     judged = judge(RULES, published=True)
     proofs = certificates(judged)
-    assert [own.rule for own in proofs] == ["slow", "back", "whole"]
-    proved = [as_proved(*own) for own in judged.verdicts if own[1].verdict == "proved"]
+    assert [proof.rule for proof in proofs] == ["slow", "back", "whole"]
+    proved = [
+        as_proved(*judgement) for judgement in judged.verdicts if judgement[1].verdict == "proved"
+    ]
     assert certified(proved, proofs) == tuple(proved)
     with pytest.raises(ValueError, match="rule 'whole' has no certificate"):
         certified(RULES[-1:], proofs)
 
 
 def test_operators_of_ones_own_reach_all_processes() -> None:
-    own = parse_definitions("twice(x)[i..] = 2 * x[i..]")
+    definitions = parse_definitions("twice(x)[i..] = 2 * x[i..]")
     rules = parse_rules("a: add(x, x) => twice(x)\nb: twice(neg(x)) => neg(twice(x))")
-    judged = judge(rules, {**DEFINITIONS, **own}, processes=2)
+    judged = judge(rules, {**DEFINITIONS, **definitions}, processes=2)
     assert judged.tally == {"proved": 2, "refuted": 0, "unproved": 0}

@@ -106,7 +106,7 @@ def test_outputs_that_share_nothing_are_sought_beside_each_other() -> None:
 def test_no_circle_is_made() -> None:
     """The second product reads the first, so both cannot become one."""
     chained = parse_graph(str(TOWER).replace("linear(x, v)", "linear(x, a)"))
-    rule = next(own for own in RULES if own.name == "merge")
+    rule = next(candidate for candidate in RULES if candidate.name == "merge")
     assert Matcher(chained, RuleSet((rule,))).matches == ()
 
 
@@ -138,7 +138,10 @@ def test_running_statistics_are_followed_in_the_order_of_the_graph() -> None:
     assert len(apart.matches) == 2
     for match in apart.matches:
         operators = apart.rewrite(match).graph.operators
-        assert [own.name for own in operators if own.kind == "batch_norm"] == ["q", "r"]
+        assert [operator.name for operator in operators if operator.kind == "batch_norm"] == [
+            "q",
+            "r",
+        ]
     assert normed("p", "x").matches == ()
 
 

@@ -31,10 +31,10 @@ from support.shards import Pieces, moved
 Move = tuple[tuple[Attribute, ...], Shards]
 
 
-def one(operator: str, attributes: tuple[Attribute, ...], own: Shards) -> Shards:
+def one(operator: str, attributes: tuple[Attribute, ...], sharded: Shards) -> Shards:
     """The only output."""
-    (made,) = run(operator, attributes, (own,))
-    return made
+    (output,) = run(operator, attributes, (sharded,))
+    return output
 
 
 def same(left: Shards, right: Shards) -> bool:
@@ -53,51 +53,51 @@ def test_every_parallel_operator_but_halo_has_a_dual() -> None:
 
 
 @given(shards())
-def test_cutting_and_putting_together_are_inverse(own: Shards) -> None:
-    assert [axis.size for axis in own.type] == list(own.whole.shape)
-    assert same(cut(own.type, own.whole), own)
-    np.testing.assert_array_equal(cut(own.type, own.whole).whole, own.whole)
+def test_cutting_and_putting_together_are_inverse(sharded: Shards) -> None:
+    assert [axis.size for axis in sharded.type] == list(sharded.whole.shape)
+    assert same(cut(sharded.type, sharded.whole), sharded)
+    np.testing.assert_array_equal(cut(sharded.type, sharded.whole).whole, sharded.whole)
 
 
 @given(moves("partition"))
 def test_partition_then_combine_is_nothing(move: Move) -> None:
-    attributes, own = move
-    number, degree = over("partition", attributes, rank(own.type))
-    parted = one("partition", attributes, own)
-    size, pieces, *_ = own.type[number]
+    attributes, sharded = move
+    number, degree = over("partition", attributes, rank(sharded.type))
+    parted = one("partition", attributes, sharded)
+    size, pieces, *_ = sharded.type[number]
     assert parted.type[number] == TypedAxis(size, pieces * degree)
-    np.testing.assert_array_equal(parted.whole, own.whole)
-    assert same(one("combine", attributes, parted), own)
+    np.testing.assert_array_equal(parted.whole, sharded.whole)
+    assert same(one("combine", attributes, parted), sharded)
 
 
 @given(moves("combine"))
 def test_combine_then_partition_is_nothing(move: Move) -> None:
-    attributes, own = move
-    joined = one("combine", attributes, own)
-    np.testing.assert_array_equal(joined.whole, own.whole)
-    assert same(one("partition", attributes, joined), own)
+    attributes, sharded = move
+    joined = one("combine", attributes, sharded)
+    np.testing.assert_array_equal(joined.whole, sharded.whole)
+    assert same(one("partition", attributes, joined), sharded)
 
 
 @given(moves("replicate"))
 def test_reduce_of_replicate_is_a_multiple(move: Move) -> None:
-    attributes, own = move
-    number, degree = over("replicate", attributes, rank(own.type))
-    copied = one("replicate", attributes, own)
-    tiled = np.concatenate([own.whole] * degree, axis=number)
+    attributes, sharded = move
+    number, degree = over("replicate", attributes, rank(sharded.type))
+    copied = one("replicate", attributes, sharded)
+    tiled = np.concatenate([sharded.whole] * degree, axis=number)
     np.testing.assert_array_equal(copied.whole, tiled)
-    back = one("reduce", attributes, copied)
-    assert back.type == own.type
-    np.testing.assert_array_equal(back.values, degree * own.values)
-    if degree > 1 and own.values.any():
-        assert not same(back, own)
+    summed = one("reduce", attributes, copied)
+    assert summed.type == sharded.type
+    np.testing.assert_array_equal(summed.values, degree * sharded.values)
+    if degree > 1 and sharded.values.any():
+        assert not same(summed, sharded)
 
 
 @given(moves("reduce"))
 def test_reduce_adds_the_outer_parts(move: Move) -> None:
-    attributes, own = move
-    number, degree = over("reduce", attributes, rank(own.type))
-    made = one("reduce", attributes, own)
-    np.testing.assert_array_equal(made.whole, sum(np.split(own.whole, degree, axis=number)))
+    attributes, sharded = move
+    number, degree = over("reduce", attributes, rank(sharded.type))
+    reduced = one("reduce", attributes, sharded)
+    np.testing.assert_array_equal(reduced.whole, sum(np.split(sharded.whole, degree, axis=number)))
 
 
 def test_replicate_of_reduce_is_not_the_identity() -> None:
@@ -105,56 +105,56 @@ def test_replicate_of_reduce_is_not_the_identity() -> None:
         (TypedAxis(1), TypedAxis(1), TypedAxis(2, 2), TypedAxis(1)),
         np.array([1.0, 2.0]).reshape(1, 1, 2, 1),
     )
-    back = one("replicate", ("sums", 2), one("reduce", (2,), pending))
-    assert back.type == pending.type
-    assert back.whole.ravel().tolist() == [3.0, 3.0]
+    copied = one("replicate", ("sums", 2), one("reduce", (2,), pending))
+    assert copied.type == pending.type
+    assert copied.whole.ravel().tolist() == [3.0, 3.0]
 
 
 @given(moves("pipeline"))
 def test_pipeline_then_batch_is_nothing(move: Move) -> None:
-    attributes, own = move
-    number, count = over("pipeline", attributes, rank(own.type))
-    steps = one("pipeline", attributes, own)
-    assert steps.type[STEP] == TypedAxis(own.type[STEP].size * count)
+    attributes, sharded = move
+    number, count = over("pipeline", attributes, rank(sharded.type))
+    steps = one("pipeline", attributes, sharded)
+    assert steps.type[STEP] == TypedAxis(sharded.type[STEP].size * count)
     one_by_one = [
         part
-        for step in np.split(own.whole, own.type[STEP].size)
+        for step in np.split(sharded.whole, sharded.type[STEP].size)
         for part in np.split(step, count, axis=number)
     ]
     np.testing.assert_array_equal(steps.whole, np.concatenate(one_by_one))
-    assert same(one("batch", attributes, steps), own)
+    assert same(one("batch", attributes, steps), sharded)
 
 
 @given(moves("batch"))
 def test_batch_then_pipeline_is_nothing(move: Move) -> None:
-    attributes, own = move
-    assert same(one("pipeline", attributes, one("batch", attributes, own)), own)
+    attributes, sharded = move
+    assert same(one("pipeline", attributes, one("batch", attributes, sharded)), sharded)
 
 
 @given(moves("partition"), st.data())
 def test_partition_and_replicate_on_different_axes_commute(move: Move, data: st.DataObject) -> None:
-    cut_, own = move
-    number, _ = over("partition", cut_, rank(own.type))
-    other = data.draw(st.integers(0, len(own.type) - 1).filter(lambda n: n != number))
+    cut_, sharded = move
+    number, _ = over("partition", cut_, rank(sharded.type))
+    other = data.draw(st.integers(0, len(sharded.type) - 1).filter(lambda n: n != number))
     copy = (name_of(other), data.draw(st.integers(2, 3)))
     assert same(
-        one("replicate", copy, one("partition", cut_, own)),
-        one("partition", cut_, one("replicate", copy, own)),
+        one("replicate", copy, one("partition", cut_, sharded)),
+        one("partition", cut_, one("replicate", copy, sharded)),
     )
 
 
 @given(moves("halo"))
 def test_halo_without_its_overlap_is_nothing(move: Move) -> None:
-    attributes, own = move
+    attributes, sharded = move
     name, before, after = attributes
-    number = axis_number(name, rank(own.type))
-    length = own.type[number].size // own.type[number].degree
-    held = one("halo", attributes, own)
-    assert held.type[number] == (*own.type[number][:2], before, after)
-    np.testing.assert_array_equal(held.whole, own.whole)
+    number = axis_number(name, rank(sharded.type))
+    length = sharded.type[number].size // sharded.type[number].degree
+    held = one("halo", attributes, sharded)
+    assert held.type[number] == (*sharded.type[number][:2], before, after)
+    np.testing.assert_array_equal(held.whole, sharded.whole)
     assert isinstance(before, int)
-    kept = np.take(held.values, range(before, before + length), axis=len(own.type) + number)
-    np.testing.assert_array_equal(kept, own.values)
+    kept = np.take(held.values, range(before, before + length), axis=len(sharded.type) + number)
+    np.testing.assert_array_equal(kept, sharded.values)
 
 
 def test_a_halo_holds_the_rows_of_its_neighbours() -> None:
@@ -168,18 +168,18 @@ def test_the_dual_of_a_parallel_operator_is_its_gradient(
     operator: str, data: st.DataObject, seed: int
 ) -> None:
     """Real autograd through the shards, of a random linear functional of all that comes out."""
-    attributes, own = data.draw(moves(operator))
-    entering = torch.from_numpy(own.values.copy()).requires_grad_()
-    leaving = shards_of(moved(operator, attributes, whole_of(own.type, entering)))
+    attributes, sharded = data.draw(moves(operator))
+    entering = torch.from_numpy(sharded.values.copy()).requires_grad_()
+    leaving = shards_of(moved(operator, attributes, whole_of(sharded.type, entering)))
     weights = np.random.default_rng(seed).integers(-3, 4, leaving.shape).astype(float)
     (gradient,) = torch.autograd.grad((leaving * torch.from_numpy(weights)).sum(), entering)
-    (type_,) = infer(operator, attributes, (own.type,))
+    (type_,) = infer(operator, attributes, (sharded.type,))
     (dual,) = run(DUALS[operator], attributes, (Shards(type_, weights),))
-    np.testing.assert_array_equal(dual.whole, Shards(own.type, gradient.numpy()).whole)
-    number, _ = over(operator, attributes, rank(own.type))
+    np.testing.assert_array_equal(dual.whole, Shards(sharded.type, gradient.numpy()).whole)
+    number, _ = over(operator, attributes, rank(sharded.type))
     # A sum over parts of one piece is the exception: replicate gives its gradient a piece a part.
-    if operator != "reduce" or own.type[number].degree > 1:
-        assert dual.type == own.type
+    if operator != "reduce" or sharded.type[number].degree > 1:
+        assert dual.type == sharded.type
 
 
 def whole_of(type_: Type, values: torch.Tensor) -> Pieces:
@@ -189,11 +189,11 @@ def whole_of(type_: Type, values: torch.Tensor) -> Pieces:
     return Pieces(type_, values.permute(order).reshape([axis.size for axis in type_]))
 
 
-def shards_of(own: Pieces) -> torch.Tensor:
+def shards_of(pieces: Pieces) -> torch.Tensor:
     """A tensor cut into its pieces, so that gradients flow."""
-    n = len(own.type)
-    shape = [part for axis in own.type for part in (axis.degree, axis.size // axis.degree)]
-    return own.whole.reshape(shape).permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2))
+    n = len(pieces.type)
+    shape = [part for axis in pieces.type for part in (axis.degree, axis.size // axis.degree)]
+    return pieces.whole.reshape(shape).permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2))
 
 
 REFUSED = {
@@ -216,36 +216,36 @@ REFUSED = {
 
 @pytest.mark.parametrize("asked", REFUSED, ids=str)
 def test_refusals(asked: tuple[str, tuple[Attribute, ...]]) -> None:
-    own = cut((*plain(())[:FRONT], TypedAxis(4), TypedAxis(6, 2)), np.zeros((1, 1, 1, 4, 6)))
+    sharded = cut((*plain(())[:FRONT], TypedAxis(4), TypedAxis(6, 2)), np.zeros((1, 1, 1, 4, 6)))
     with pytest.raises(MisfitError) as error:
-        run(*asked, (own,))
+        run(*asked, (sharded,))
     assert str(error.value) == REFUSED[asked]
 
 
 @given(shards())
-def test_structure_moves_pieces_as_it_moves_the_whole(own: Shards) -> None:
-    last = rank(own.type) - 1
-    turned = one("transpose", (0, last), own)
-    np.testing.assert_array_equal(turned.whole, own.whole.swapaxes(FRONT, FRONT + last))
-    size = own.type[FRONT].degree
-    parted = one("unflatten", (0, size), own)
-    shape = own.whole.shape
+def test_structure_moves_pieces_as_it_moves_the_whole(sharded: Shards) -> None:
+    last = rank(sharded.type) - 1
+    turned = one("transpose", (0, last), sharded)
+    np.testing.assert_array_equal(turned.whole, sharded.whole.swapaxes(FRONT, FRONT + last))
+    size = sharded.type[FRONT].degree
+    parted = one("unflatten", (0, size), sharded)
+    shape = sharded.whole.shape
     np.testing.assert_array_equal(
-        parted.whole, own.whole.reshape(*shape[:FRONT], size, -1, *shape[FRONT + 1 :])
+        parted.whole, sharded.whole.reshape(*shape[:FRONT], size, -1, *shape[FRONT + 1 :])
     )
-    assert same(one("flatten", (0,), parted), own)
+    assert same(one("flatten", (0,), parted), sharded)
 
 
 @given(shards(), st.data())
-def test_concat_of_split_is_nothing(own: Shards, data: st.DataObject) -> None:
-    whole = [n for n, axis in enumerate(own.type) if axis.degree == 1 and axis.size > 1]
+def test_concat_of_split_is_nothing(sharded: Shards, data: st.DataObject) -> None:
+    whole = [n for n, axis in enumerate(sharded.type) if axis.degree == 1 and axis.size > 1]
     assume(whole)
     number = data.draw(st.sampled_from(whole))
-    first = data.draw(st.integers(1, own.type[number].size - 1))
-    parts = run("split", (name_of(number), first), (own,))
+    first = data.draw(st.integers(1, sharded.type[number].size - 1))
+    parts = run("split", (name_of(number), first), (sharded,))
     joined = np.concatenate([part.whole for part in parts], axis=number)
-    np.testing.assert_array_equal(joined, own.whole)
-    assert same(run("concat", (name_of(number),), parts)[0], own)
+    np.testing.assert_array_equal(joined, sharded.whole)
+    assert same(run("concat", (name_of(number),), parts)[0], sharded)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_forms_of_parallelism_of_a_product(term: str) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.integers(-3, 4, (4, 6)).astype(float), rng.integers(-3, 4, (2, 6)).astype(float)
     inputs = {"x": of_array(x), "w": of_array(w)}
-    (made,) = evaluate([parse_term(term)], inputs)
-    assert made.type == plain((4, 2))
-    np.testing.assert_array_equal(made.whole[0, 0, 0], x @ w.T)
+    (product,) = evaluate([parse_term(term)], inputs)
+    assert product.type == plain((4, 2))
+    np.testing.assert_array_equal(product.whole[0, 0, 0], x @ w.T)
 
 
 def test_missing_copies_are_refused() -> None:

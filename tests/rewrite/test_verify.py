@@ -43,9 +43,9 @@ def published() -> list[tuple[Rule, Verdict]]:
 
 def test_the_published_rules_are_proved_or_refuted() -> None:
     verdicts = [verdict for _, verdict in published()]
-    tally = Counter((own.verdict, bool(own.condition)) for own in verdicts)
+    tally = Counter((verdict.verdict, bool(verdict.condition)) for verdict in verdicts)
     assert tally == {("proved", False): 220, ("proved", True): 32, ("refuted", False): 68}
-    assert all(own.counterexample for own in verdicts if own.verdict == "refuted")
+    assert all(verdict.counterexample for verdict in verdicts if verdict.verdict == "refuted")
 
 
 def test_no_mutant_that_fails_is_proved() -> None:
@@ -57,15 +57,19 @@ def test_no_mutant_that_fails_is_proved() -> None:
 
 
 def test_no_published_mutant_that_fails_is_proved() -> None:
-    true = [rule for rule, own in published() if own.verdict == "proved" and not own.condition]
+    true = [
+        rule
+        for rule, verdict in published()
+        if verdict.verdict == "proved" and not verdict.condition
+    ]
     for rule in itertools.islice(filter(_fails, mutants(true, seed=6)), MUTANTS):
         assert isinstance(prove(rule, seconds=3.0), Open), rule
 
 
 def _fails(rule: Rule) -> bool:
     return any(
-        isinstance(try_instance(rule, own), Counterexample)
-        for own in itertools.islice(instances(rule, 1, 400), 8)
+        isinstance(try_instance(rule, instance), Counterexample)
+        for instance in itertools.islice(instances(rule, 1, 400), 8)
     )
 
 
@@ -74,9 +78,9 @@ def test_no_proved_rule_is_refuted_by_running_it() -> None:
     share = -(-RUNS // len(rules))
     done = 0
     for number, rule in enumerate(rules):
-        for own in itertools.islice(instances(rule, 1000 + number, 4000), share):
-            found = try_instance(rule, own)
-            assert not isinstance(found, Counterexample), f"{rule}: {found}"
+        for instance in itertools.islice(instances(rule, 1000 + number, 4000), share):
+            outcome = try_instance(rule, instance)
+            assert not isinstance(outcome, Counterexample), f"{rule}: {outcome}"
             done += 1
     assert done >= RUNS // 2
 
@@ -109,9 +113,9 @@ def test_no_proved_rule_is_refuted_by_running_it() -> None:
     ],
 )
 def test_a_wrong_rule_is_refuted(text: str, difference: str) -> None:
-    found = verify(parse_rule(text))
-    assert found.verdict == "refuted"
-    assert str(found.counterexample) == difference
+    verdict = verify(parse_rule(text))
+    assert verdict.verdict == "refuted"
+    assert str(verdict.counterexample) == difference
 
 
 def test_every_rule_of_the_library_is_proved_anew() -> None:
@@ -134,8 +138,8 @@ def test_a_rule_for_degree_one_only_is_no_rule(text: str) -> None:
 
 def test_time_out_is_never_a_proof() -> None:
     rule = next(rule for rule in shipped_rules() if rule.name == "layer-norm-cut-i")
-    found = verify(rule, seconds=0.0)
-    assert (found.verdict, found.reason) == ("unproved", "no proof within 0 s")
+    verdict = verify(rule, seconds=0.0)
+    assert (verdict.verdict, verdict.reason) == ("unproved", "no proof within 0 s")
 
 
 def test_a_rule_that_holds_for_plain_inputs_only_says_so() -> None:

@@ -44,8 +44,8 @@ def test_members_may_be_in_different_numbers_of_groups() -> None:
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel does not count")
 def test_the_kernel_counts_what_the_wire_counts() -> None:
     """What a rank hands to the kernel beyond its payload are whole headers of messages."""
-    found = cast(list[list[tuple[int, int]]], run_ranks(written_bytes, ranks=3))
-    for payload, beyond in chain.from_iterable(found):
+    counts = cast(list[list[tuple[int, int]]], run_ranks(written_bytes, ranks=3))
+    for payload, beyond in chain.from_iterable(counts):
         assert payload > 0
         assert beyond >= 0
         assert beyond % HEADER == 0

@@ -22,10 +22,10 @@ SLACK = 300_000
 def test_interfaces_carry_what_the_wire_counts(kind: str) -> None:
     if (reason := testbed.unavailable()) is not None:
         pytest.skip(reason)
-    with testbed.Testbed(machine(4, 1)) as own:
-        before = own.counters()
-        sent = own.run(busy_wire, kind, 12)
-        carried = testbed.difference(own.counters(), before)
+    with testbed.Testbed(machine(4, 1)) as bed:
+        before = bed.counters()
+        sent = bed.run(busy_wire, kind, 12)
+        carried = testbed.difference(bed.counters(), before)
     assert len(carried) == 4
     for counted, edge in zip(cast(list[int], sent), carried, strict=True):
         assert counted <= edge.out <= 1.02 * counted + SLACK

@@ -77,9 +77,13 @@ def graphs_of(clock: Clock) -> Graphs:
 def test_operators_beyond_graphs_split_them() -> None:
     segment = chain([doubled] * 4, [None, None, "it talks"])
     parts = parts_of(segment)
-    assert [len(own.operations) for own in parts] == [2, 1, 1]
-    assert [own.eager for own in parts] == [None, "it talks", None]
-    assert [(own.inputs[0].slot, own.outputs) for own in parts] == [(0, (2,)), (2, (3,)), (3, (4,))]
+    assert [len(part.operations) for part in parts] == [2, 1, 1]
+    assert [part.eager for part in parts] == [None, "it talks", None]
+    assert [(part.inputs[0].slot, part.outputs) for part in parts] == [
+        (0, (2,)),
+        (2, (3,)),
+        (3, (4,)),
+    ]
 
 
 def test_a_backward_of_ones_own_is_kept() -> None:
@@ -145,7 +149,9 @@ def test_other_strides_are_another_graph() -> None:
 @pytest.mark.ranks
 def test_random_plans_as_graphs_equal_one_device() -> None:
     models = ("gpt2-xl", "alexnet", "mixtral-8x7b", "resnet-50")
-    drawn = (own for own in drawn_plans(11, models) if own.plan.cluster.devices == 4)
+    drawn = (
+        candidate for candidate in drawn_plans(11, models) if candidate.plan.cluster.devices == 4
+    )
     for verdict in verdicts(list(islice(drawn, 4)), backend="graphs"):
         assert verdict.strict, str(verdict)
 
@@ -167,11 +173,11 @@ def test_inductor_computes_the_same_with_gradients_and_masks() -> None:
     segment = chain([doubled, dropped])
     for step in range(2):
         clock.now = DrawMoment(5, step)
-        found = []
+        outputs = []
         for run in (segment.run, graphs.of(segment)):
             x = torch.linspace(-1, 1, 16, dtype=torch.float64).view(2, 8).requires_grad_()
             (y,) = run([], [x], Recorder())
-            found.append((y, *torch.autograd.grad(y.square().sum(), x)))
-        torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
+            outputs.append((y, *torch.autograd.grad(y.square().sum(), x)))
+        torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-12, atol=1e-12)
     assert graphs.report()[:2] == (1, 1), graphs.report()
     assert not graphs.report().eager

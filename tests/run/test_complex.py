@@ -38,7 +38,7 @@ def test_training_equals_the_plain_model(name: str, roles: tuple[str, ...]) -> N
     source = f"{MODELS}:{name}"
     plan = plan_for(source, *roles)
     losses, state = plain(source, plan, 3, 1.0)
-    found = run_ranks(trained, source, plan, 3, 1.0, ranks=2)[0]
-    assert isinstance(found, tuple)
-    assert found[0] == pytest.approx(losses, rel=1e-9)
-    assert errors_of(found[1], state) < 1e-9
+    results = run_ranks(trained, source, plan, 3, 1.0, ranks=2)[0]
+    assert isinstance(results, tuple)
+    assert results[0] == pytest.approx(losses, rel=1e-9)
+    assert errors_of(results[1], state) < 1e-9

@@ -44,8 +44,8 @@ def test_equal_statements_and_only_those_agree(count: int, one: str, other: str)
         return unpacked(packed(msgspec.structs.replace(PLAIN, extra=extra)))
 
     assert differences([arrived(one)] * count) is None
-    found = differences([*[arrived(one)] * count, arrived(other)])
-    assert (found is None) == (one == other)
+    difference = differences([*[arrived(one)] * count, arrived(other)])
+    assert (difference is None) == (one == other)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ def test_several_differences_are_one_sentence() -> None:
 def test_ranks_that_differ_end_with_one_sentence(
     tmp_path: Path, field: str, value: str, said: str | None
 ) -> None:
-    own = Statement(ranks=3, backend="", plan="", graph="", dtype="").torch
-    said = said or f"torch 2.12.0, rank 0 {own}; install the same version of torch everywhere."
-    found = outcome(disagrees, tmp_path, 2, field, value, ranks=3)
-    assert found == {(EXIT_CODE, f"rank 2 runs {said}"): [0, 1, 2]}
+    installed = Statement(ranks=3, backend="", plan="", graph="", dtype="").torch
+    said = (
+        said or f"torch 2.12.0, rank 0 {installed}; install the same version of torch everywhere."
+    )
+    outcomes = outcome(disagrees, tmp_path, 2, field, value, ranks=3)
+    assert outcomes == {(EXIT_CODE, f"rank 2 runs {said}"): [0, 1, 2]}

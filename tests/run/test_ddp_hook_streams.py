@@ -63,9 +63,9 @@ class Hook:
 
     @property
     def stream(self) -> Stream:
-        own: Any = self.state._lane._stream
-        assert isinstance(own, Stream)
-        return own
+        lane_stream: Any = self.state._lane._stream
+        assert isinstance(lane_stream, Stream)
+        return lane_stream
 
 
 @pytest.fixture

@@ -57,18 +57,22 @@ def test_one_device_computes_what_the_library_does() -> None:
     keys = [model for model in models for _ in range(2)]
     trainings = [Training(p, k, "momentum", 1) for p, k in zip(plans, keys, strict=True)]
     values = {model: tiny(model, 8).values for model in models}
-    (found,) = run_ranks(trained_each, trainings, values, ranks=1)
-    assert isinstance(found, list)
-    for model, own in zip(keys, found, strict=True):
+    (results,) = run_ranks(trained_each, trainings, values, ranks=1)
+    assert isinstance(results, list)
+    for model, trained in zip(keys, results, strict=True):
         loss, gradients = by_library(tiny(model, 8))
-        assert own.losses[0] == pytest.approx(loss, rel=TOLERANCE["float64"])
-        assert own.sent == [0]
-        worst = errors(gradients, [own.gradients])
+        assert trained.losses[0] == pytest.approx(loss, rel=TOLERANCE["float64"])
+        assert trained.sent == [0]
+        worst = errors(gradients, [trained.gradients])
         assert max(worst.values()) <= TOLERANCE["float64"], (model, worst)
 
 
 def sampled(seed: int, devices: int, count: int, dtype: str = "float64") -> list[Drawn]:
-    drawn = (own for own in drawn_plans(seed, SMALL, dtype) if own.plan.cluster.devices == devices)
+    drawn = (
+        candidate
+        for candidate in drawn_plans(seed, SMALL, dtype)
+        if candidate.plan.cluster.devices == devices
+    )
     return list(islice(drawn, count))
 
 
@@ -100,8 +104,8 @@ def test_shards_of_neighbours_equal_one_device(sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 2, 2)])
 def test_found_plans_equal_one_device(sizes: tuple[int, ...]) -> None:
-    found = list(found_plans(Seconds(0.5), ("mlp", "gpt2-xl"), [sizes]))
-    for verdict in verdicts(found):
+    candidates = list(found_plans(Seconds(0.5), ("mlp", "gpt2-xl"), [sizes]))
+    for verdict in verdicts(candidates):
         assert verdict.strict, str(verdict)
 
 
@@ -110,13 +114,13 @@ def test_a_wrong_gradient_is_noticed() -> None:
     (drawn,) = sampled(4, 4, 1)
     training = Training(one_device(drawn), drawn.key, "adam", 1)
     values = {drawn.key: tiny(drawn.model, drawn.batch).values}
-    (found,) = run_ranks(trained_each, [training], values, ranks=1)
-    assert isinstance(found, list)
-    own: Trained = found[0]
-    expected = whole(own.gradients)
-    assert max(errors(expected, [own.gradients]).values()) == 0
-    name, part = next((n, p) for n, p in own.gradients.items() if np.abs(p.values).max() > 0)
+    (results,) = run_ranks(trained_each, [training], values, ranks=1)
+    assert isinstance(results, list)
+    trained: Trained = results[0]
+    expected = whole(trained.gradients)
+    assert max(errors(expected, [trained.gradients]).values()) == 0
+    name, part = next((n, p) for n, p in trained.gradients.items() if np.abs(p.values).max() > 0)
     wrong = part._replace(values=part.values * (1 + 1e-6))
-    assert errors(expected, [own.gradients | {name: wrong}])[name] > TOLERANCE["float64"]
-    less = {other: p for other, p in own.gradients.items() if other != name}
+    assert errors(expected, [trained.gradients | {name: wrong}])[name] > TOLERANCE["float64"]
+    less = {other: p for other, p in trained.gradients.items() if other != name}
     assert errors(expected, [less])[name] == float("inf")

@@ -34,16 +34,18 @@ FOUR = machine(2, 2)
 
 @cache
 def mixtral() -> Model:
-    found = tiny("mixtral-8x7b", 8)
-    return Model(with_routed_experts(found.graph), found.values)
+    model = tiny("mixtral-8x7b", 8)
+    return Model(with_routed_experts(model.graph), model.values)
 
 
 @cache
 def added(experts: int, chosen: int, batch: int) -> Model:
     torch.manual_seed(5)
-    given = example(Added(experts, chosen).double(), batch)
-    graph = capture(given)
-    values = {name: own.detach().numpy().copy() for name, own in values_of(given, graph).items()}
+    case = example(Added(experts, chosen).double(), batch)
+    graph = capture(case)
+    values = {
+        name: tensor.detach().numpy().copy() for name, tensor in values_of(case, graph).items()
+    }
     return Model(with_routed_experts(graph), values)
 
 
@@ -53,11 +55,11 @@ def is_routed(unit: OpGroup) -> bool:
 
 def fitting(unit: OpGroup, roles: str) -> Layout:
     names = {split.name for split in unit.splits} | {"@0", "@1"}
-    return Layout(tuple(own if own in names else REPLICA for own in roles.split()))
+    return Layout(tuple(role if role in names else REPLICA for role in roles.split()))
 
 
 def plan(graph: OperatorGraph, experts: str, rest: str, **options: Any) -> Plan:
-    layouts = [fitting(own, experts if is_routed(own) else rest) for own in units(graph)]
+    layouts = [fitting(unit, experts if is_routed(unit) else rest) for unit in units(graph)]
     return Plan.of("by hand", graph, FOUR, layouts, Options(**options))
 
 
@@ -69,16 +71,16 @@ def equal(model: Model, plans: list[Plan]) -> list[list[int]]:
         trained_each, [Training(alone, "model", "momentum", 2)], values, ranks=1
     )
     expected = trained[0][0]
-    trainings = [Training(own, "model", "momentum", 2) for own in plans]
-    found: Any = run_ranks(trained_each, trainings, values, ranks=4)
-    for own, ranks in zip(plans, zip(*found, strict=True), strict=True):
+    trainings = [Training(candidate, "model", "momentum", 2) for candidate in plans]
+    results: Any = run_ranks(trained_each, trainings, values, ranks=4)
+    for planned, ranks in zip(plans, zip(*results, strict=True), strict=True):
         worst = max(
             *errors(whole(expected.gradients), [rank.gradients for rank in ranks]).values(),
             *errors(whole(expected.parameters), [rank.parameters for rank in ranks]).values(),
             *(abs(rank.losses[1] / expected.losses[1] - 1) for rank in ranks),
         )
-        assert worst <= 1e-9, (own.layouts, worst)
-    return [[rank[number].sent[0] for rank in found] for number in range(len(plans))]
+        assert worst <= 1e-9, (planned.layouts, worst)
+    return [[rank[number].sent[0] for rank in results] for number in range(len(plans))]
 
 
 def test_any_mix_of_parallelism_equals_one_device() -> None:
@@ -122,8 +124,8 @@ def test_bytes_of_equal_loads_are_those_predicted() -> None:
         plan(model.graph, "sample expert", "sample sample"),
         plan(model.graph, "expert sample", "sample sample", micro_batches=2),
     ]
-    for own, sent in zip(plans, equal(model, plans), strict=True):
-        script = Script(own)
+    for planned, sent in zip(plans, equal(model, plans), strict=True):
+        script = Script(planned)
         assert sent == [sent_bytes_of(script, device) for device in range(4)]
 
 
@@ -133,16 +135,16 @@ def test_a_device_alone_refuses_tokens_of_other_experts() -> None:
     from meshwright.graph.pieces import pieces, splits_of
 
     graph = mixtral().graph
-    (operator, _) = (own for own in graph.operators if own.kind == "routed_experts")
+    (operator, _) = (node for node in graph.operators if node.kind == "routed_experts")
     call = graph.call(operator)
-    (split,) = (own for own in splits_of(call) if own.name == "expert")
+    (split,) = (candidate for candidate in splits_of(call) if candidate.name == "expert")
     piece = pieces(call, split, 2)[0].call
     x, index, weights, *operands = piece.inputs
     assert index is not None
-    given = [
-        torch.full(index.shape, 3) if own is index else torch.ones(own.shape, dtype=torch.float64)
-        for own in (x, index, weights, *operands)
-        if own is not None
+    tensors = [
+        torch.full(index.shape, 3) if spec is index else torch.ones(spec.shape, dtype=torch.float64)
+        for spec in (x, index, weights, *operands)
+        if spec is not None
     ]
     with pytest.raises(InputError, match="does not hold"):
-        run_call(msgspec.structs.replace(piece), tuple(given))
+        run_call(msgspec.structs.replace(piece), tuple(tensors))

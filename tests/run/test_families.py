@@ -17,6 +17,8 @@ MODELS = tuple(
 
 
 def test_random_plans_equal_one_device() -> None:
-    drawn = (own for own in drawn_plans(1, MODELS) if own.plan.cluster.devices == 4)
+    drawn = (
+        candidate for candidate in drawn_plans(1, MODELS) if candidate.plan.cluster.devices == 4
+    )
     for verdict in verdicts(list(islice(drawn, 6))):
         assert verdict.strict, str(verdict)

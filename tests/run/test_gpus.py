@@ -66,8 +66,8 @@ class Machine:
         for name in ("barrier", "destroy_process_group"):
             monkeypatch.setattr(dist, name, lambda: None)
 
-    def _made(self, backend: str, **told: Any) -> None:
-        self.groups.append((backend, told["device_id"]))
+    def _made(self, backend: str, **options: Any) -> None:
+        self.groups.append((backend, options["device_id"]))
 
 
 @pytest.fixture
@@ -178,6 +178,6 @@ def test_ranks_look_like_machines_only_where_they_must(
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     Meeting(Home(interface=interface, gpus=gpus), 8, 1).join(6)
     assert machine.groups == [("nccl", torch.device("cuda", 6 * gpus // 8))]
-    told = {name: own for name, own in os.environ.items() if name.startswith("NCCL_")}
+    variables = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     pretended = {"NCCL_HOSTID": "meshwright-rank-6", "NCCL_NET": "Socket"} if apart else {}
-    assert told == {"NCCL_SOCKET_IFNAME": interface} | pretended
+    assert variables == {"NCCL_SOCKET_IFNAME": interface} | pretended

@@ -22,16 +22,16 @@ def test_nothing_that_came_is_written_to() -> None:
     totals: GradientAccumulator[str] = GradientAccumulator()
     came = [torch.full((2,), float(value)) for value in range(4)]
     for _ in range(2):
-        for own in came:
-            totals.add("w", own)
+        for gradient in came:
+            totals.add("w", gradient)
         assert totals.taken("w") is not None
-    assert [own.tolist() for own in came] == [[float(value)] * 2 for value in range(4)]
+    assert [tensor.tolist() for tensor in came] == [[float(value)] * 2 for value in range(4)]
 
 
 def test_an_own_sum_is_a_copy_from_the_first_on() -> None:
     totals: GradientAccumulator[str] = GradientAccumulator()
     came = [torch.full((2,), float(value)) for value in (1, 2, 4)]
-    sums = [totals.accumulate("w", own) for own in came]
-    assert len({own.data_ptr() for own in (*sums, *came)}) == 4
-    assert [own.tolist() for own in came] == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
+    sums = [totals.accumulate("w", gradient) for gradient in came]
+    assert len({tensor.data_ptr() for tensor in (*sums, *came)}) == 4
+    assert [tensor.tolist() for tensor in came] == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
     assert sums[0].tolist() == [7.0, 7.0]

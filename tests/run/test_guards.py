@@ -77,11 +77,11 @@ def test_another_model_on_one_rank_is_refused_on_all() -> None:
 
 def test_inputs_are_bound_by_name() -> None:
     loss = bodies.plain_loss(bodies.model_of()).item()
-    for found in run_ranks(bodies.called, COPIES, ranks=2):
-        assert isinstance(found, list)
-        assert found[:3] == pytest.approx([loss] * 3, rel=1e-9)
+    for answers in run_ranks(bodies.called, COPIES, ranks=2):
+        assert isinstance(answers, list)
+        assert answers[:3] == pytest.approx([loss] * 3, rel=1e-9)
         for said, sentence in zip(
-            found[3:],
+            answers[3:],
             [
                 "the step got 'target', and the plan's graph has no such input; did you mean",
                 "the step got 'tokens' by order and by name",
@@ -135,13 +135,13 @@ def test_parameters_that_were_changed_are_told(what: str, sentence: str) -> None
 )
 def test_clipping_is_that_of_one_device(plan: Plan) -> None:
     *norms, losses, state = bodies.clipped_alone()
-    found = run_ranks(bodies.clipped, plan, ranks=plan.cluster.devices)
-    for own in found:
-        assert isinstance(own, tuple)
-        assert own[:3] == pytest.approx(norms, rel=1e-9)
-        assert own[3] == pytest.approx(losses, rel=1e-9)
-        assert own[5] == ""
-    first = found[0]
+    results = run_ranks(bodies.clipped, plan, ranks=plan.cluster.devices)
+    for outcome in results:
+        assert isinstance(outcome, tuple)
+        assert outcome[:3] == pytest.approx(norms, rel=1e-9)
+        assert outcome[3] == pytest.approx(losses, rel=1e-9)
+        assert outcome[5] == ""
+    first = results[0]
     assert isinstance(first, tuple)
     assert errors_of(first[4], state) < 1e-9
 
@@ -171,21 +171,25 @@ def test_a_mode_that_was_not_traced_is_told(training: bool) -> None:
     inputs = (torch.ones(bodies.BATCH, bodies.WIDTH),)
     graph = load_graph(Example(model=model, inputs=inputs)).graph
     mode, other = ("training", "evaluation") if training else ("evaluation", "training")
-    for own in run_ranks(bodies.in_other_mode, plan_of(graph, "sample"), model, ranks=2):
-        assert isinstance(own, tuple)
-        assert own[0] == ""
-        assert f"the plan was made in {mode} mode; in {other} mode the model computes" in own[1]
-        assert "test_guards.py:" in own[1]
+    for outcome in run_ranks(bodies.in_other_mode, plan_of(graph, "sample"), model, ranks=2):
+        assert isinstance(outcome, tuple)
+        assert outcome[0] == ""
+        assert f"the plan was made in {mode} mode; in {other} mode the model computes" in outcome[1]
+        assert "test_guards.py:" in outcome[1]
 
 
 def test_frozen_parameters_stay_as_they_are() -> None:
     model = bodies.model_of()
-    assert all(own.trainable for own in GRAPH.parameters)
+    assert all(parameter.trainable for parameter in GRAPH.parameters)
     model.layers[0].requires_grad_(False)
     tokens, scale, targets = bodies.batch_of()
     loss = functional.cross_entropy
     example = Example(model=model, inputs=(tokens, scale), loss=loss, targets=(targets,))
-    frozen = [own.tensor.name for own in load_graph(example).graph.parameters if not own.trainable]
+    frozen = [
+        parameter.tensor.name
+        for parameter in load_graph(example).graph.parameters
+        if not parameter.trainable
+    ]
     assert frozen == ["layers.0.weight", "layers.0.bias"]
 
 

@@ -19,9 +19,9 @@ ranks = pytest.mark.ranks
 
 def plans(cluster: IslandCluster, *, limit: int, most: int) -> list[IslandReductionPlan]:
     """Every program over the islands, or a sample of them."""
-    found = list(synthesize_islands(cluster, limit=limit))
-    found = found if len(found) <= most else random.Random(7).sample(found, most)
-    return [IslandReductionPlan(cluster=cluster, program=program) for program in found]
+    programs = list(synthesize_islands(cluster, limit=limit))
+    programs = programs if len(programs) <= most else random.Random(7).sample(programs, most)
+    return [IslandReductionPlan(cluster=cluster, program=program) for program in programs]
 
 
 @ranks

@@ -56,26 +56,26 @@ def drawn_stage(draw: random.Random, graph: OperatorGraph, devices: int, micro: 
 def drawn(source: str, widths: tuple[int, ...], number: int) -> IslandPlan:
     """A random pipeline over islands of some widths."""
     draw, graph = random.Random(f"{widths} {number}"), graph_of(source)
-    places = [own.position for own in cuts_of(graph)]
+    places = [cut.position for cut in cuts_of(graph)]
     ends = [0, *sorted(draw.sample(places, len(widths) - 1)), len(graph.operators)]
     micro = draw.choice((1, 2, 4))
     plans = []
     for stage, width in enumerate(widths):
-        names = [own.name for own in graph.operators[ends[stage] : ends[stage + 1]]]
+        names = [operator.name for operator in graph.operators[ends[stage] : ends[stage + 1]]]
         plans.append(drawn_stage(draw, stage_graph(graph, names, f"{stage}"), width, micro))
     link = Cluster.named("laptop").levels[0].links[0]
     join = Link(name="join", per="island", out=link.out, into=link.into, latency=link.latency)
-    islands = tuple(Island(name=f"i{n}", cluster=own.cluster) for n, own in enumerate(plans))
+    islands = tuple(Island(name=f"i{n}", cluster=plan.cluster) for n, plan in enumerate(plans))
     return IslandPlan(
         origin="drawn",
         cluster=IslandCluster(name="ranks", islands=islands, join=(join,)),
         batch=BATCH,
         parts=tuple(
-            IslandPart(islands=(f"i{n}",), plan=own, share=BATCH, stage=n)
-            for n, own in enumerate(plans)
+            IslandPart(islands=(f"i{n}",), plan=plan, share=BATCH, stage=n)
+            for n, plan in enumerate(plans)
         ),
         micro_batches=micro,
-        inputs=tuple(own.name for own in graph.inputs),
+        inputs=tuple(tensor.name for tensor in graph.inputs),
     )
 
 
@@ -88,15 +88,15 @@ def test_stages_of_different_widths_equal_one_device(source: str, ranks: int) ->
     cluster = Cluster.named("laptop").resized({"process": 1})
     whole = Plan.of("one", graph, cluster, [Layout(()) for _ in units(graph)])
     losses, state = plain(source, whole, STEPS, 1.0)
-    found = run_ranks(trained_on_islands, source, plans, graph, ranks=ranks)
+    results = run_ranks(trained_on_islands, source, plans, graph, ranks=ranks)
     for number, plan in enumerate(plans):
-        first = found[0]
+        first = results[0]
         assert isinstance(first, list)
         assert first[number][0] == pytest.approx(losses, rel=1e-9), plan.sheet()
         assert first[number][1].keys() == state.keys()
         assert errors_of(first[number][1], state) < 1e-9, plan.sheet()
         for rank in range(1, ranks):
-            other = found[rank]
+            other = results[rank]
             assert isinstance(other, list)
             assert other[number] == (first[number][0], None)
 
@@ -122,15 +122,15 @@ def alone(source: str, steps: int) -> list[float]:
 @pytest.mark.parametrize("kind", ["stages", "shares"])
 def test_the_verb_run_takes_plans_over_islands(kind: str, tmp_path: Path) -> None:
     source = LENET
-    own = drawn(source, (2, 1), 1) if kind == "stages" else drawn_shares(source, 3, 0)
+    plan = drawn(source, (2, 1), 1) if kind == "stages" else drawn_shares(source, 3, 0)
     path = str(tmp_path / "plan.json")
-    save_island_plan(msgspec.structs.replace(own, model=source), path)
+    save_island_plan(msgspec.structs.replace(plan, model=source), path)
     result = typed("run", path, "--steps", "2", "--json", PYTHONWARNINGS="ignore")
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert found["measured"]["loss"] == pytest.approx(alone(source, 3), rel=1e-9)
-    assert len(found["measured"]["steps_s"]) == 2
-    assert found["predicted"]["step_s"] > 0
+    document = json.loads(result.stdout)
+    assert document["measured"]["loss"] == pytest.approx(alone(source, 3), rel=1e-9)
+    assert len(document["measured"]["steps_s"]) == 2
+    assert document["predicted"]["step_s"] > 0
     refused = typed("run", path, "--measure")
     assert refused.returncode == 2
     assert "--measure is given" in refused.stderr
@@ -148,7 +148,7 @@ def test_a_state_goes_on_under_any_other_plan_on_other_ranks() -> None:
     shares = drawn_shares(GPT, 3, 0)
     left = degraded(shares.cluster, ["i1"])
     assert isinstance(left, Cluster)
-    regular = Plan.of("left", graph, left, [data_parallel(own, left) for own in units(graph)])
+    regular = Plan.of("left", graph, left, [data_parallel(unit, left) for unit in units(graph)])
     state: dict[str, Any] | None = None
     for plan, ranks in ((shares, 3), (regular, left.devices), (drawn(GPT, (1, 2), 0), 3)):
         state = run_ranks(went_on, GPT, plan, state, graph, ranks=ranks)[0]  # type: ignore[assignment]
@@ -161,7 +161,7 @@ def test_a_state_goes_on_under_any_other_plan_on_other_ranks() -> None:
         optimizer.zero_grad()
         step(tuple(batch[:count]), {}, tuple(batch[count:])).backward()
         optimizer.step()
-    expected = {key: own.numpy() for key, own in example.model.state_dict().items()}
+    expected = {key: tensor.numpy() for key, tensor in example.model.state_dict().items()}
     assert state is not None
     assert state.keys() == expected.keys()
     assert errors_of(state, expected) < 1e-9

@@ -38,10 +38,10 @@ def test_uneven_shares_equal_one_device(source: str, ranks: int) -> None:
     largest = max(plans[0].parts, key=lambda part: part.share)
     whole = msgspec.structs.replace(largest.plan, graph=graph_of(source))
     losses, state = plain(source, whole, STEPS, 1.0)
-    found = run_ranks(trained_on_islands, source, plans, ranks=ranks)
+    results = run_ranks(trained_on_islands, source, plans, ranks=ranks)
     for number, plan in enumerate(plans):
         for members in rank_parts(plan):
-            first = found[members[0]]
+            first = results[members[0]]
             assert isinstance(first, list)
             assert first[number][0] == pytest.approx(losses, rel=1e-9), plan.sheet()
             assert errors_of(first[number][1], state) < 1e-9, plan.sheet()
@@ -87,15 +87,16 @@ def test_copies_on_two_levels_gather_level_by_level() -> None:
         cluster=IslandCluster(
             name="ranks",
             islands=tuple(
-                Island(name=name, cluster=own) for name, own in zip(names, clusters, strict=True)
+                Island(name=name, cluster=cluster)
+                for name, cluster in zip(names, clusters, strict=True)
             ),
             join=(join,),
         ),
         batch=sum(shares),
         model=LENET,
         parts=tuple(
-            IslandPart(islands=(name,), plan=own, share=share)
-            for name, own, share in zip(names, plans, shares, strict=True)
+            IslandPart(islands=(name,), plan=part_plan, share=share)
+            for name, part_plan, share in zip(names, plans, shares, strict=True)
         ),
     )
     whole = msgspec.structs.replace(plans[0], graph=graph_of(LENET))

@@ -27,12 +27,12 @@ FOLLOWING = ("sample", "channel")
 
 
 def layout(
-    unit: OpGroup, wanted: Sequence[Sequence[str]], own: Sequence[MeshFactor], micro: int
+    unit: OpGroup, wanted: Sequence[Sequence[str]], mesh_factors: Sequence[MeshFactor], micro: int
 ) -> Layout:
     """Each factor with a wanted split, or what the units around have, or a copy."""
     roles: list[str] = []
     names = [split.name for split in unit.splits]
-    for factor, some, fallback in zip(own, wanted, FOLLOWING, strict=True):
+    for factor, some, fallback in zip(mesh_factors, wanted, FOLLOWING, strict=True):
         for name in (*some, fallback, REPLICA):
             if name == REPLICA:
                 roles.append(name)
@@ -48,16 +48,16 @@ def layout(
 def drawn(model: str, wanted: Sequence[str], micro_batches: int = 1, inside: bool = False) -> Drawn:
     """A plan on 2 x 2 devices that cuts along the wanted splits, or only along the inner factor."""
     graph, cluster = tiny(model, 8).graph, machine(2, 2)
-    own = factors(cluster)
+    mesh_factors = factors(cluster)
     every = ((), wanted) if inside else (wanted, wanted)
-    layouts = [layout(unit, every, own, micro_batches) for unit in units(graph)]
+    layouts = [layout(unit, every, mesh_factors, micro_batches) for unit in units(graph)]
     options = Options(micro_batches=micro_batches)
     return Drawn(model, 8, "float64", (), Plan.of("by hand", graph, cluster, layouts, options))
 
 
-def all_reduces(own: Drawn) -> int:
+def all_reduces(draw: Drawn) -> int:
     """How many operators all-reduce inside them, on all devices."""
-    parallel = Script(own.plan).parallel
+    parallel = Script(draw.plan).parallel
     sizes = parallel.machine.sizes
     places = [parallel.machine.coordinates(device) for device in range(prod(sizes))]
     return sum(
@@ -83,6 +83,6 @@ CASES = [
 def test_parts_that_talk_equal_one_device(model: str, wanted: tuple[str, ...]) -> None:
     plans = [drawn(model, wanted), drawn(model, wanted, inside=True)]
     plans.append(drawn(model, wanted, micro_batches=2, inside=True))
-    assert all(all_reduces(own) for own in plans)
+    assert all(all_reduces(draw) for draw in plans)
     for verdict in verdicts(plans):
         assert verdict.strict, str(verdict)

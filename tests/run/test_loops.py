@@ -52,17 +52,17 @@ def test_loops_are_those_of_one_device(ranks: int, alone: dict[str, list[float]]
     average = bodies.averaged_alone()
     model = bodies.Alone()
     plain = bodies.trained(model, torch.optim.SGD(model.parameters(), 0.5), clip=False)
-    for found in run_ranks(bodies.looped, plans, ranks=ranks):
-        assert isinstance(found, dict)
-        for name, own in found.items():
+    for results in run_ranks(bodies.looped, plans, ranks=ranks):
+        assert isinstance(results, dict)
+        for name, outcome in results.items():
             for loop, numbers in alone.items():
-                assert own[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
-            assert all(own["states"].values()), (name, own["states"])
-            assert own["averages"][0] == pytest.approx(average, rel=1e-9), name
-            assert all(own["refused"].values()), (name, own["refused"])
+                assert outcome[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
+            assert all(outcome["states"].values()), (name, outcome["states"])
+            assert outcome["averages"][0] == pytest.approx(average, rel=1e-9), name
+            assert all(outcome["refused"].values()), (name, outcome["refused"])
             shares = SHARES.get(name, 1)
-            assert own["shares"][:2] == (shares, 3 * bodies.BATCH // shares), name
-            assert own["shares"][2] == pytest.approx(plain, rel=1e-9), name
+            assert outcome["shares"][:2] == (shares, 3 * bodies.BATCH // shares), name
+            assert outcome["shares"][2] == pytest.approx(plain, rel=1e-9), name
 
 
 LINED = {
@@ -74,24 +74,24 @@ LINED = {
 
 def test_loops_of_split_sequences_are_those_of_one_device() -> None:
     alone = bodies.lined_alone()
-    for found in run_ranks(bodies.lined, LINED, ranks=2):
-        assert isinstance(found, dict)
-        for name, own in found.items():
+    for results in run_ranks(bodies.lined, LINED, ranks=2):
+        assert isinstance(results, dict)
+        for name, outcome in results.items():
             for loop, numbers in alone.items():
-                assert own[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
+                assert outcome[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
 
 
 def test_loops_of_any_plan_are_those_of_one_device_or_refused(
     alone: dict[str, list[float]],
 ) -> None:
     plans = [*any_plans(ranks=4, count=8), twisted(zero=0)]
-    for found in run_ranks(bodies.looped_or_refused, [*plans, twisted(zero=3)], ranks=4):
-        assert isinstance(found, list)
-        *right, refused = found
-        for own in right:
-            assert isinstance(own, dict), own
+    for results in run_ranks(bodies.looped_or_refused, [*plans, twisted(zero=3)], ranks=4):
+        assert isinstance(results, list)
+        *right, refused = results
+        for outcome in right:
+            assert isinstance(outcome, dict), outcome
             for loop, numbers in alone.items():
-                assert own[loop] == pytest.approx(numbers, rel=1e-9), loop
+                assert outcome[loop] == pytest.approx(numbers, rel=1e-9), loop
         assert isinstance(refused, str)
         assert "'layers.1.weight'" in refused
         assert "dtensors=False" in refused
@@ -101,9 +101,9 @@ def test_workers_load_the_share_of_their_rank() -> None:
     names = ("dp 2", "tp 2", "zero 3")
     model = bodies.Alone()
     plain = bodies.trained(model, torch.optim.SGD(model.parameters(), 0.5), False)
-    for found in run_ranks(bodies.fed, {name: PLANS[name] for name in names}, ranks=2):
-        assert isinstance(found, dict)
-        for name, (shares, read, losses) in found.items():
+    for results in run_ranks(bodies.fed, {name: PLANS[name] for name in names}, ranks=2):
+        assert isinstance(results, dict)
+        for name, (shares, read, losses) in results.items():
             assert (shares, read) == (SHARES.get(name, 1), 3 * bodies.BATCH // shares), name
             assert losses == pytest.approx(plain, rel=1e-9), name
 
@@ -124,22 +124,22 @@ def test_frozen_parameters_have_no_gradient_no_state_and_no_reduction() -> None:
         }
         for graph in (FROZEN, GRAPH)
     )
-    for rank, found in enumerate(run_ranks(freezing, plans, ranks=2)):
-        assert isinstance(found, dict)
-        for name, own in found.items():
-            learns = {key: not key.startswith("layers.0.") for key in own.gradients}
-            assert own.gradients == own.kept == learns, name
-            assert own.unchanged == {key: not value for key, value in learns.items()}, name
-            assert own.sent == sent_bytes_of(Script(plans[name]), rank), name
-            less = own.sent < sent_bytes_of(Script(learning[name]), rank)
+    for rank, results in enumerate(run_ranks(freezing, plans, ranks=2)):
+        assert isinstance(results, dict)
+        for name, outcome in results.items():
+            learns = {key: not key.startswith("layers.0.") for key in outcome.gradients}
+            assert outcome.gradients == outcome.kept == learns, name
+            assert outcome.unchanged == {key: not value for key, value in learns.items()}, name
+            assert outcome.sent == sent_bytes_of(Script(plans[name]), rank), name
+            less = outcome.sent < sent_bytes_of(Script(learning[name]), rank)
             assert less == (name != "tp"), "of a tensor-parallel layer nothing is reduced"
 
 
 def test_masks_are_the_same_by_every_plan() -> None:
     plans = masking_plans()
-    for found in run_ranks(bodies.masked, plans, ranks=2):
-        assert isinstance(found, list)
-        first, *others = found
+    for results in run_ranks(bodies.masked, plans, ranks=2):
+        assert isinstance(results, list)
+        first, *others = results
         for other in others:
             assert other == pytest.approx(first, rel=1e-9)
         one, again, *rest = first

@@ -25,5 +25,5 @@ def test_where_nobody_tells_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_linux_tells_what_is_free() -> None:
-    found = enough.available(CPU)
-    assert found is None or 0 < found < 1 << 50
+    free = enough.available(CPU)
+    assert free is None or 0 < free < 1 << 50

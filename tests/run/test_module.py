@@ -42,8 +42,8 @@ def plan_for(source: str, *roles: str, options: Options | None = None) -> Plan:
 )
 def test_training_equals_the_plain_model(source: str, plan: Plan) -> None:
     losses, state = plain(source, plan, 4, 0.5)
-    found = run_ranks(trained, source, plan, 4, 0.5, ranks=plan.cluster.devices)
-    first = found[0]
+    results = run_ranks(trained, source, plan, 4, 0.5, ranks=plan.cluster.devices)
+    first = results[0]
     assert isinstance(first, tuple)
     assert first[0] == pytest.approx(losses, rel=1e-9)
     assert errors_of(first[1], state) < 1e-9
@@ -51,9 +51,9 @@ def test_training_equals_the_plain_model(source: str, plan: Plan) -> None:
 
 def test_evaluation_uses_running_statistics() -> None:
     plan = plan_for(RESNEXT, "sample")
-    for own in run_ranks(evaluated, RESNEXT, plan, ranks=2):
-        assert isinstance(own, tuple)
-        assert own[0] == pytest.approx(own[1], rel=1e-9)
+    for pair in run_ranks(evaluated, RESNEXT, plan, ranks=2):
+        assert isinstance(pair, tuple)
+        assert pair[0] == pytest.approx(pair[1], rel=1e-9)
 
 
 @pytest.mark.parametrize(

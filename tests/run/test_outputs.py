@@ -35,12 +35,12 @@ def test_a_loss_outside_is_that_of_one_device(ranks: int) -> None:
     plain = bodies.trained(net, torch.optim.SGD(net.parameters(), 0.5), clip=False)
     every = run_ranks(strangers.strange, plans, ranks=ranks)
     for name in plans:
-        found = [own[name] for own in every if isinstance(own, dict)]
-        for own in found:
+        outcomes = [answers[name] for answers in every if isinstance(answers, dict)]
+        for outcome in outcomes:
             for loop, numbers in alone.items():
-                assert own[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
-            assert all(own["refused"].values()), (name, own["refused"])
-        shares = zip(*(own["shares"] for own in found), strict=True)
+                assert outcome[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
+            assert all(outcome["refused"].values()), (name, outcome["refused"])
+        shares = zip(*(entry["shares"] for entry in outcomes), strict=True)
         means = [sum(losses) / ranks for losses in shares]
         assert means == pytest.approx(plain, rel=1e-9), name
 
@@ -59,10 +59,10 @@ def test_outputs_are_as_the_model_returns_them() -> None:
         "pp 2": staged(graph=graph, options=Options(micro_batches=2)),
     }
     alone = strangers.inside(strangers.inside_of())
-    for found in run_ranks(strangers.insides, plans, ranks=2):
-        assert isinstance(found, dict)
-        for name, own in found.items():
-            assert own["losses"] == pytest.approx(alone, rel=1e-9), name
-            assert "without targets" in own["both"], name
-            assert own["wrapped"] is True, name
-            assert "outputs=True" in own["loss alone"] == own["as told"], name
+    for results in run_ranks(strangers.insides, plans, ranks=2):
+        assert isinstance(results, dict)
+        for name, outcome in results.items():
+            assert outcome["losses"] == pytest.approx(alone, rel=1e-9), name
+            assert "without targets" in outcome["both"], name
+            assert outcome["wrapped"] is True, name
+            assert "outputs=True" in outcome["loss alone"] == outcome["as told"], name

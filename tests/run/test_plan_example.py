@@ -67,7 +67,7 @@ def test_another_model_is_refused(source: str) -> None:
 
 def test_each_tensor_keeps_its_own_dtype(source: str) -> None:
     model = fitting_example(plan_of(source, 2), source).model
-    dtypes = {name: own.dtype for name, own in model.state_dict().items()}
+    dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
     assert dtypes["one.weight"] == torch.float32
     assert dtypes["two.weight"] == torch.float64
     assert dtypes["turn"] == torch.complex64, "model.to(float32) would drop its imaginary part"
@@ -92,9 +92,9 @@ def holder() -> nn.Module:
 
 
 def test_constants_are_found_in_the_model() -> None:
-    found = constants_of(holder(), GRAPH)
-    assert found["angles"].dtype == torch.bfloat16
-    assert found["inner.mask"].tolist() == [True, False]
+    constants = constants_of(holder(), GRAPH)
+    assert constants["angles"].dtype == torch.bfloat16
+    assert constants["inner.mask"].tolist() == [True, False]
     model = holder()
     cast_as_planned(model, GRAPH)
     assert (model.w.dtype, model.angles.dtype) == (torch.bfloat16, torch.bfloat16)
@@ -114,6 +114,6 @@ def test_batches_have_the_dtypes_of_the_plan() -> None:
     (cast,) = in_planned_dtypes([real], GRAPH)
     assert cast.dtype == torch.bfloat16
     for other in ([whole], [turned], [real, real]):
-        given = in_planned_dtypes(other, GRAPH)
-        assert all(map(torch.equal, given, other)), "a step refuses it"
-        assert [own.dtype for own in given] == [own.dtype for own in other]
+        converted = in_planned_dtypes(other, GRAPH)
+        assert all(map(torch.equal, converted, other)), "a step refuses it"
+        assert [tensor.dtype for tensor in converted] == [tensor.dtype for tensor in other]

@@ -23,12 +23,12 @@ def plans(
     cluster: Cluster, axes: Mapping[str, int], over: Sequence[str], *, most: int = 10**9
 ) -> list[ReductionPlan]:
     """Every program of every placement, or a sample of them; devices may be idle."""
-    found = [
+    candidates = [
         ReductionPlan(cluster=cluster, placement=placement, reduce=tuple(over), program=program)
         for placement in placements(cluster, axes, idle=True)
         for program in synthesize(Hierarchy(placement, cluster.level_names, over))
     ]
-    return found if len(found) <= most else random.Random(7).sample(found, most)
+    return candidates if len(candidates) <= most else random.Random(7).sample(candidates, most)
 
 
 @ranks

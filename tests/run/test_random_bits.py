@@ -49,10 +49,10 @@ def boxes(draw: st.DrawFn) -> Box:
 
 
 @given(draws_, boxes())
-def test_a_piece_draws_what_the_whole_draws_there(own: Draw, box: Box) -> None:
+def test_a_piece_draws_what_the_whole_draws_there(draw: Draw, box: Box) -> None:
     inside = tuple(slice(*range_) for range_ in box)
-    key = key_of(*own)
-    assert torch.equal(kept(key, box, SHAPE, 0.5, CPU), own.mask[inside])
+    key = key_of(*draw)
+    assert torch.equal(kept(key, box, SHAPE, 0.5, CPU), draw.mask[inside])
     assert torch.equal(uniform(key, box, SHAPE, CPU), uniform(key, WHOLE, SHAPE, CPU)[inside])
 
 
@@ -73,8 +73,8 @@ def test_masks_of_other_operators_steps_and_seeds_are_others(one: Draw, other: D
 
 
 @given(draws_)
-def test_masks_of_samples_are_others(own: Draw) -> None:
-    samples = own.mask.flatten(1)
+def test_masks_of_samples_are_others(draw: Draw) -> None:
+    samples = draw.mask.flatten(1)
     for one in range(1, len(samples)):
         # 160 fair coins, 7 standard deviations.
         assert abs(alike(samples[0], samples[one]) - 0.5) < 0.28

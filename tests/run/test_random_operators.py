@@ -45,11 +45,11 @@ CASES = (
 )
 
 
-def piece_of(own: Case) -> MemberPiece:
+def piece_of(case: Case) -> MemberPiece:
     """A whole operator as a piece of itself."""
-    call = own.call
+    call = case.call
     full = [tuple((0, size) for size in spec.shape) for spec in call.outputs]
-    return MemberPiece(own.kind, call, tuple(None for _ in call.inputs), tuple(full))
+    return MemberPiece(case.kind, call, tuple(None for _ in call.inputs), tuple(full))
 
 
 def drawn(own: Case, key: int = KEY) -> torch.Tensor:
@@ -57,22 +57,22 @@ def drawn(own: Case, key: int = KEY) -> torch.Tensor:
 
 
 def test_every_kind_that_a_family_tells_about_is_drawn_by_place() -> None:
-    assert {*INVERSES, "multinomial"} == {*told.KINDS} == {own.kind for own in CASES}
+    assert {*INVERSES, "multinomial"} == {*told.KINDS} == {case.kind for case in CASES}
 
 
 @pytest.mark.parametrize("own", CASES, ids=str)
 def test_parts_draw_what_the_whole_draws(own: Case) -> None:
     call, tensors, whole = own.call, own.tensors(), drawn(own)
     for split in splits_of(call):
-        made: list[torch.Tensor] = []
+        draws: list[torch.Tensor] = []
         for part in pieces(call, split, 2):
             piece = MemberPiece(own.kind, part.call, part.inputs, part.outputs)
-            given = tuple(
+            operands = tuple(
                 None if t is None or box is None else cut(t, box)
                 for t, box in zip(tensors, part.inputs, strict=True)
             )
-            made += drawing(piece, call, CPU)(given, KEY)
-        assert torch.equal(torch.cat(made, split.outputs[0] or 0), whole), split.name
+            draws += drawing(piece, call, CPU)(operands, KEY)
+        assert torch.equal(torch.cat(draws, split.outputs[0] or 0), whole), split.name
 
 
 @pytest.mark.parametrize("own", CASES, ids=str)

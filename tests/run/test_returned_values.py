@@ -28,25 +28,25 @@ def test_outputs_of_transformers_are_theirs() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
     kind = "transformers.modeling_outputs:CausalLMOutputWithPast"
     entries = ("loss", tensor("l")), ("logits", tensor("h")), ("past", Returned(kind="other"))
-    own = Returned(kind="mapping", type=kind, entries=entries[:2])
+    returned = Returned(kind="mapping", type=kind, entries=entries[:2])
     loss, logits = torch.zeros(()), torch.ones(2, 3)
-    both = filled(own, {"l": loss, "h": logits})
+    both = filled(returned, {"l": loss, "h": logits})
     assert isinstance(both, outputs.CausalLMOutputWithPast)
     assert both.loss is loss
     assert both[1] is logits
-    without = filled(own, {"l": None, "h": logits})
+    without = filled(returned, {"l": None, "h": logits})
     assert without.loss is None
     assert without[0] is logits
 
 
 def test_named_tuples_lists_and_dicts() -> None:
     nested = Returned(kind="list", entries=(("0", tensor("h")), ("1", Returned(kind="other"))))
-    own = Returned(
+    returned = Returned(
         kind="tuple", type=f"{__name__}:Pair", entries=(("0", nested), ("1", tensor("l")))
     )
-    found = filled(own, {"h": torch.ones(2), "l": None})
-    assert [type(found).__name__, type(found[0]), found[0][1], found[1]] == [
-        *(("Pair", list) if isinstance(found, Pair) else ("tuple", list)),
+    pair = filled(returned, {"h": torch.ones(2), "l": None})
+    assert [type(pair).__name__, type(pair[0]), pair[0][1], pair[1]] == [
+        *(("Pair", list) if isinstance(pair, Pair) else ("tuple", list)),
         None,
         None,
     ]
@@ -72,8 +72,13 @@ def test_what_is_not_there_says_so() -> None:
     )
     returning = Returning(load_graph(example).graph, outputs=False)
     assert returning.optional == ("targets",)
-    found = returning.of_outputs([torch.ones(3, 2)])
-    assert found["used"].shape == (3, 2)
-    for use in (lambda own: own.shape, lambda own: own + 1, torch.exp, lambda own: own[0]):
+    outputs = returning.of_outputs([torch.ones(3, 2)])
+    assert outputs["used"].shape == (3, 2)
+    for use in (
+        lambda output: output.shape,
+        lambda output: output + 1,
+        torch.exp,
+        lambda output: output[0],
+    ):
         with pytest.raises(InputError, match="output 'unused' is not there: the plan does not"):
-            use(found["unused"])
+            use(outputs["unused"])

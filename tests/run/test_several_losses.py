@@ -38,9 +38,9 @@ def test_micro_batches_of_every_plan_equal_one_device(join: str) -> None:
     losses, state = bodies.alone(join)
     for rank in run_ranks(bodies.by_plans, join, plans, ranks=4):
         assert isinstance(rank, list)
-        for own, (found, kept) in zip(plans, rank, strict=True):
-            assert found == pytest.approx(losses, rel=1e-10), own
-            assert errors_of(kept, state) < 1e-9, own
+        for plan, (rank_losses, kept) in zip(plans, rank, strict=True):
+            assert rank_losses == pytest.approx(losses, rel=1e-10), plan
+            assert errors_of(kept, state) < 1e-9, plan
 
 
 @pytest.mark.parametrize("join", bodies.LINEAR)

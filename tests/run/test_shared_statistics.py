@@ -53,8 +53,8 @@ def test_every_plan_follows_all_calls_in_their_order(name: str, micro_batches: i
     losses, state = bodies.alone(name, micro_batches)
     for rank in run_ranks(bodies.by_plans, name, plans, ranks=4):
         assert isinstance(rank, list)
-        for own, (found, kept) in zip(plans, rank, strict=True):
-            assert found == pytest.approx(losses, rel=1e-10), own
-            assert errors_of(kept, state) < 1e-9, own
+        for plan, (rank_losses, kept) in zip(plans, rank, strict=True):
+            assert rank_losses == pytest.approx(losses, rel=1e-10), plan
+            assert errors_of(kept, state) < 1e-9, plan
             counted = [key for key in state if key.endswith("num_batches_tracked")]
             assert [kept[key] for key in counted] == [state[key] for key in counted]

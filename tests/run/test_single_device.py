@@ -52,12 +52,12 @@ def test_a_step_by_hand() -> None:
         targets=(torch.zeros(1, 1),),
     )
     batch = torch.tensor([[2.0]]), torch.tensor([[1.0]])
-    found = train_alone(
-        example, [batch], lambda own: torch.optim.SGD(own, 0.25), torch.device("cpu")
+    training = train_alone(
+        example, [batch], lambda parameters: torch.optim.SGD(parameters, 0.25), torch.device("cpu")
     )
-    assert found.losses == (25.0,)
-    assert found.gradients["weight"].item() == 2 * 5.0 * 2.0
-    assert found.parameters["weight"].item() == 3.0 - 0.25 * 2 * 5.0 * 2.0
+    assert training.losses == (25.0,)
+    assert training.gradients["weight"].item() == 2 * 5.0 * 2.0
+    assert training.parameters["weight"].item() == 3.0 - 0.25 * 2 * 5.0 * 2.0
 
 
 def test_what_asks_for_float32_gets_float64() -> None:
@@ -100,8 +100,10 @@ def test_constants_of_float32_are_widened_where_they_meet_float64() -> None:
 def test_grouped_products_are_computed_in_float64() -> None:
     rows, matrices = (torch.randn(*shape, dtype=torch.float64) for shape in ((3, 2), (2, 2, 4)))
     with Doubled():
-        made = functional.grouped_mm(rows, matrices, offs=torch.tensor([1, 3], dtype=torch.int32))
-    torch.testing.assert_close(made, torch.cat([rows[:1] @ matrices[0], rows[1:] @ matrices[1]]))
+        product = functional.grouped_mm(
+            rows, matrices, offs=torch.tensor([1, 3], dtype=torch.int32)
+        )
+    torch.testing.assert_close(product, torch.cat([rows[:1] @ matrices[0], rows[1:] @ matrices[1]]))
 
 
 def test_other_numbers_on_one_device_are_refused() -> None:

@@ -37,9 +37,9 @@ def test_gradients_are_those_of_autograd() -> None:
     one, other = x.clone().requires_grad_(), w.clone().requires_grad_()
     expected = torch.autograd.grad(computed(one, other, c), (one, other), arriving)
     first, second, third = entered([ACTIVATION, PARAMETER, CONSTANT], [x, w, c], handed_on)
-    found = gradients(taped([first, second, third], computed(first, second, third)), arriving)
-    assert found[2] is None
-    for mine, theirs in zip(found, expected, strict=False):
+    grads = gradients(taped([first, second, third], computed(first, second, third)), arriving)
+    assert grads[2] is None
+    for mine, theirs in zip(grads, expected, strict=False):
         assert mine is not None
         assert torch.equal(mine, theirs)
 
@@ -53,7 +53,7 @@ def test_a_gradient_of_a_parameter_is_in_memory_until_it_is_added() -> None:
     def add(leaf: Leaf, gradient: Tensor) -> Tensor:
         came.append(weakref.ref(gradient))
         sums[leaf.tensor] = sums.get(leaf.tensor, 0) + gradient
-        alive.append(sum(own() is not None for own in came))
+        alive.append(sum(reference() is not None for reference in came))
         return sums[leaf.tensor]
 
     x, w, v = values()
@@ -65,14 +65,14 @@ def test_a_gradient_of_a_parameter_is_in_memory_until_it_is_added() -> None:
     assert alive == [1, 1, 1, 1]
     one, other = w.clone().requires_grad_(), v.clone().requires_grad_()
     expected = torch.autograd.grad(((x @ one) @ other).sum(), (one, other))
-    for total, own in zip(totals, expected, strict=True):
+    for total, reference_grad in zip(totals, expected, strict=True):
         assert total is not None
-        torch.testing.assert_close(total, 2 * own)
+        torch.testing.assert_close(total, 2 * reference_grad)
 
 
 def test_where_no_gradient_arrives_none_leaves() -> None:
-    own = list(entered([ACTIVATION], [values()[0]], handed_on))
-    kept = taped(own, [own[0] * 2])
+    leaves = list(entered([ACTIVATION], [values()[0]], handed_on))
+    kept = taped(leaves, [leaves[0] * 2])
     assert gradients(kept, [None]) == (None,)
 
 
@@ -80,9 +80,9 @@ def test_where_no_gradient_arrives_none_leaves() -> None:
 def test_a_value_stays_only_if_an_operator_saved_it(saved: bool, stays: bool) -> None:
     array = np.ones(4)
     alive = weakref.ref(array)
-    own = list(entered([ACTIVATION], [torch.from_numpy(array)], handed_on))
-    outputs = [own[0].exp() * own[0] if saved else own[0] + 1.0]
-    kept = taped(own, outputs)
-    del array, own, outputs
+    leaves = list(entered([ACTIVATION], [torch.from_numpy(array)], handed_on))
+    outputs = [leaves[0].exp() * leaves[0] if saved else leaves[0] + 1.0]
+    kept = taped(leaves, outputs)
+    del array, leaves, outputs
     assert (alive() is not None) == stays
     assert gradients(kept, [torch.ones(4)])[0] is not None

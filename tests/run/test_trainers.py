@@ -57,10 +57,10 @@ def losses(script: str, plan: Path, ranks: int) -> list[float]:
 def test_trainers_train_as_on_one_device(script: str, tmp_path: Path) -> None:
     for name in NEEDS[script]:
         pytest.importorskip(name)
-    found = {}
+    curves = {}
     for name, (role, zero) in PLANS.items():
         save_plan(plan_of(role, zero), tmp_path / f"{name}.json")
-        found[name] = losses(script, tmp_path / f"{name}.json", 2 if role else 1)
-    assert found["one"]
-    assert found["dp"] == pytest.approx(found["one"], abs=2e-4)
-    assert found["tp"] == pytest.approx(found["one"], abs=2e-4)
+        curves[name] = losses(script, tmp_path / f"{name}.json", 2 if role else 1)
+    assert curves["one"]
+    assert curves["dp"] == pytest.approx(curves["one"], abs=2e-4)
+    assert curves["tp"] == pytest.approx(curves["one"], abs=2e-4)

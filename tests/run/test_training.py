@@ -100,12 +100,12 @@ def test_whole_numbers_become_real_in_float64_on_both_sides(source: str) -> None
     cluster = Cluster.named("laptop").resized({"process": 2})
     plan = Plan.of("any", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
     task = TrainingTask(plan=plan.changed(batch=4), model=source, steps=1, one_device=True)
-    found = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
-    assert isinstance(found, Measurement)
-    assert found.one_device is not None
-    assert found.one_device.dtype == "float64"
-    assert found.one_device.loss_error < 1e-14
-    assert found.one_device.equal
+    measurement = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
+    assert isinstance(measurement, Measurement)
+    assert measurement.one_device is not None
+    assert measurement.one_device.dtype == "float64"
+    assert measurement.one_device.loss_error < 1e-14
+    assert measurement.one_device.equal
 
 
 @pytest.mark.parametrize("function", ["lengths", "aliased", "synchronised", "mixed"])
@@ -121,24 +121,24 @@ def test_what_is_planned_runs_and_equals_one_device(tmp_path: Path, function: st
         "any",
         graph,
         cluster,
-        [Layout(("sample" if "sample" in own.extents else "replica",)) for own in units(graph)],
+        [Layout(("sample" if "sample" in unit.extents else "replica",)) for unit in units(graph)],
     )
     task = TrainingTask(plan=plan.changed(batch=4), model=source, steps=1, one_device=True)
-    found = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
-    assert isinstance(found, Measurement)
-    assert found.one_device is not None
-    assert found.one_device.dtype == ("bfloat16" if function == "mixed" else "float64")
-    assert found.one_device.equal
+    measurement = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
+    assert isinstance(measurement, Measurement)
+    assert measurement.one_device is not None
+    assert measurement.one_device.dtype == ("bfloat16" if function == "mixed" else "float64")
+    assert measurement.one_device.equal
 
 
 def test_a_plan_runs_no_code_from_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    refuse_code_elsewhere("zoo:lenet/tiny", there / "plan.json")
-    refuse_code_elsewhere("models/own.py:build", there / "plan.json")
-    refuse_code_elsewhere(f"{there}/own.py:build", there / "plan.json")
+    folder, elsewhere = tmp_path / "here", tmp_path / "there"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    refuse_code_elsewhere("zoo:lenet/tiny", elsewhere / "plan.json")
+    refuse_code_elsewhere("models/own.py:build", elsewhere / "plan.json")
+    refuse_code_elsewhere(f"{elsewhere}/own.py:build", elsewhere / "plan.json")
     with pytest.raises(InputError, match=r"own\.py' run, which is neither below this folder nor"):
-        refuse_code_elsewhere("../own.py:build", there / "plan.json")
+        refuse_code_elsewhere("../own.py:build", elsewhere / "plan.json")

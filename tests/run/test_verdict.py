@@ -21,22 +21,22 @@ def trained(losses: tuple[float, ...], **numbers: tuple[list[float], list[float]
     """Losses, and for each parameter its first gradient and its last value."""
     return Trained(
         losses,
-        {name: torch.tensor(own[0], dtype=torch.float64) for name, own in numbers.items()},
-        {name: torch.tensor(own[1], dtype=torch.float64) for name, own in numbers.items()},
+        {name: torch.tensor(pair[0], dtype=torch.float64) for name, pair in numbers.items()},
+        {name: torch.tensor(pair[1], dtype=torch.float64) for name, pair in numbers.items()},
     )
 
 
 def test_differences_are_relative_to_the_largest_number_of_a_tensor() -> None:
     alone = trained((4.0, 2.0), a=([1.0, 1.0], [1.0, -10.0]), b=([2.0], [0.5]))
     run = trained((4.0, 2.5), a=([1.0, 1.0], [2.0, -10.0]), b=([2.5], [0.48]))
-    found = verdict("float64", run, alone)
-    assert found.loss_error == 0.25
-    assert found.parameter == "a"
-    assert found.parameter_error == pytest.approx(0.1)
-    assert found.gradient == "b"
-    assert found.gradient_error == pytest.approx(0.25)
-    assert found.compared == 2
-    assert not found.equal
+    comparison = verdict("float64", run, alone)
+    assert comparison.loss_error == 0.25
+    assert comparison.parameter == "a"
+    assert comparison.parameter_error == pytest.approx(0.1)
+    assert comparison.gradient == "b"
+    assert comparison.gradient_error == pytest.approx(0.25)
+    assert comparison.compared == 2
+    assert not comparison.equal
 
 
 def test_rounding_is_equal_and_more_is_not() -> None:
@@ -54,10 +54,10 @@ def test_a_gradient_of_zero_on_both_sides_tells_nothing() -> None:
     """Adam makes a full step of rounding, in whatever direction."""
     alone = trained((1.0,), a=([1.0], [1.0]), key=([3e-17], [1e-3]))
     run = trained((1.0,), a=([1.0], [1.0]), key=([-2e-17], [-1e-3]))
-    found = verdict("float64", run, alone)
-    assert found.equal
-    assert found.still == ("key",)
-    assert found.compared == 1
+    comparison = verdict("float64", run, alone)
+    assert comparison.equal
+    assert comparison.still == ("key",)
+    assert comparison.compared == 1
     lost = trained((1.0,), a=([1.0], [1.0]), key=([0.1], [1e-3]))
     assert not verdict("float64", run, lost).equal, "zero on one side alone is a lost gradient"
 
@@ -66,18 +66,22 @@ def test_gradients_that_are_all_rounding_tell_nothing() -> None:
     """As those of a loss that no parameter changes: EfficientNet with one number a channel."""
     alone = trained((5.0,), a=([1e-30], [1.0]), b=([-3e-31], [2.0]))
     run = trained((5.0,), a=([4e-30], [1.1]), b=([2e-31], [2.1]))
-    found = verdict("float64", run, alone)
-    assert (found.equal, found.compared, found.still) == (None, 0, ("a", "b"))
+    comparison = verdict("float64", run, alone)
+    assert (comparison.equal, comparison.compared, comparison.still) == (None, 0, ("a", "b"))
     assert verdict("float64", run._replace(losses=(5.1,)), alone).equal is False
-    told = trained((5.0,), a=([1e-14], [1.0]), b=([-3e-31], [2.0]))
-    assert verdict("float64", run, told).equal is False, "the loss has digits that small"
+    larger = trained((5.0,), a=([1e-14], [1.0]), b=([-3e-31], [2.0]))
+    assert verdict("float64", run, larger).equal is False, "the loss has digits that small"
 
 
 def test_what_is_not_a_number_differs() -> None:
     alone = trained((1.0,), a=([1.0], [1.0]), b=([1.0], [2.0]))
     run = trained((1.0,), a=([1.0], [1.0]), b=([1.0], [math.nan]))
-    found = verdict("float64", run, alone)
-    assert (found.parameter, found.parameter_error, found.equal) == ("b", math.inf, False)
+    comparison = verdict("float64", run, alone)
+    assert (comparison.parameter, comparison.parameter_error, comparison.equal) == (
+        "b",
+        math.inf,
+        False,
+    )
     assert not verdict("float64", run._replace(losses=(math.nan,)), alone).equal
 
 

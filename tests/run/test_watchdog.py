@@ -18,16 +18,18 @@ pytestmark = [pytest.mark.ranks, pytest.mark.waits]
 
 
 def without_seconds(
-    found: dict[tuple[int | None, str], list[int]],
+    outcomes: dict[tuple[int | None, str], list[int]],
 ) -> dict[tuple[int | None, str], list[int]]:
-    return {(code, re.sub(r"\d+ s\b", "N s", said)): ranks for (code, said), ranks in found.items()}
+    return {
+        (code, re.sub(r"\d+ s\b", "N s", said)): ranks for (code, said), ranks in outcomes.items()
+    }
 
 
 @pytest.mark.parametrize("bad", range(5))
 def test_a_rank_that_dies(tmp_path: Path, bad: int) -> None:
-    found = outcome(bodies.goes_wrong, tmp_path, bad, "dies", 4, True, ranks=5)
+    outcomes = outcome(bodies.goes_wrong, tmp_path, bad, "dies", 4, True, ranks=5)
     others = [rank for rank in range(5) if rank != bad]
-    assert found == {
+    assert outcomes == {
         (-signal.SIGKILL, ""): [bad],
         (EXIT_CODE, f"rank {bad} died in step 4"): others,
     }
@@ -45,8 +47,8 @@ def test_a_rank_that_dies(tmp_path: Path, bad: int) -> None:
 )
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_rank_that_goes_wrong(tmp_path: Path, kind: str, said: str, marked: bool) -> None:
-    found = outcome(bodies.goes_wrong, tmp_path, 1, kind, 2, marked, ranks=4)
-    assert without_seconds(found) == {(EXIT_CODE, said): [0, 1, 2, 3]}
+    outcomes = outcome(bodies.goes_wrong, tmp_path, 1, kind, 2, marked, ranks=4)
+    assert without_seconds(outcomes) == {(EXIT_CODE, said): [0, 1, 2, 3]}
 
 
 def test_a_failing_rank_shows_where(tmp_path: Path) -> None:
@@ -56,15 +58,15 @@ def test_a_failing_rank_shows_where(tmp_path: Path) -> None:
 
 
 def test_what_looks_like_a_loss_waits_for_its_cause(tmp_path: Path) -> None:
-    found = outcome(bodies.hears_too_late, tmp_path, True, ranks=3)
-    assert found == {(EXIT_CODE, "rank 2 died in step 6"): [0, 1], (-signal.SIGKILL, ""): [2]}
+    outcomes = outcome(bodies.hears_too_late, tmp_path, True, ranks=3)
+    assert outcomes == {(EXIT_CODE, "rank 2 died in step 6"): [0, 1], (-signal.SIGKILL, ""): [2]}
     assert "Traceback" not in (tmp_path / "1.err").read_text()
 
 
 def test_what_looks_like_a_loss_and_has_no_cause(tmp_path: Path) -> None:
-    found = outcome(bodies.hears_too_late, tmp_path, False, ranks=3)
+    outcomes = outcome(bodies.hears_too_late, tmp_path, False, ranks=3)
     said = "rank 1 failed in step 6: RuntimeError: Connection closed by peer"
-    assert found == {(EXIT_CODE, said): [0, 1, 2]}
+    assert outcomes == {(EXIT_CODE, said): [0, 1, 2]}
 
 
 def test_a_stopped_rank_is_missed_and_ends_when_it_goes_on(tmp_path: Path) -> None:
@@ -84,18 +86,18 @@ def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
         "no rank makes progress, each waits for another: furthest behind, "
         "rank 0 and 2 others have waited in step 7 for N s"
     )
-    found = outcome(bodies.in_a_circle, tmp_path, ranks=3)
-    assert without_seconds(found) == {(EXIT_CODE, said): [0, 1, 2]}
+    outcomes = outcome(bodies.in_a_circle, tmp_path, ranks=3)
+    assert without_seconds(outcomes) == {(EXIT_CODE, said): [0, 1, 2]}
 
 
 def test_a_dead_rank_whose_children_live(tmp_path: Path) -> None:
-    found = outcome(bodies.forks, tmp_path, 2, ranks=3)
-    assert found == {(-signal.SIGKILL, ""): [2], (EXIT_CODE, "rank 2 died in step 3"): [0, 1]}
+    outcomes = outcome(bodies.forks, tmp_path, 2, ranks=3)
+    assert outcomes == {(-signal.SIGKILL, ""): [2], (EXIT_CODE, "rank 2 died in step 3"): [0, 1]}
 
 
 def test_no_half_checkpoint(tmp_path: Path) -> None:
-    found = outcome(bodies.half_checkpoint, tmp_path, 1, ranks=3)
-    assert found[EXIT_CODE, "rank 1 died after step 0"] == [0, 2]
+    outcomes = outcome(bodies.half_checkpoint, tmp_path, 1, ranks=3)
+    assert outcomes[EXIT_CODE, "rank 1 died after step 0"] == [0, 2]
     written = {path.name for path in tmp_path.iterdir() if path.suffix != ".err"}
     # What the killed rank has left is never taken for whole.
     assert written - {".1.half.part"} == {"0.whole", "1.whole", "2.whole"}
@@ -130,15 +132,15 @@ def test_a_stop_is_forgiven(tmp_path: Path, stopped: tuple[int, ...], limit: flo
 
 def test_a_rank_alone(tmp_path: Path) -> None:
     assert outcome(bodies.long_training, tmp_path, 3, 0.0, ranks=1) == {(0, ""): [0]}
-    found = outcome(bodies.goes_wrong, tmp_path, 0, "sleeps", 1, True, ranks=1)
+    outcomes = outcome(bodies.goes_wrong, tmp_path, 0, "sleeps", 1, True, ranks=1)
     said = "rank 0 has made no progress in step 1 for N s"
-    assert without_seconds(found) == {(EXIT_CODE, said): [0]}
+    assert without_seconds(outcomes) == {(EXIT_CODE, said): [0]}
 
 
 def test_the_rank_with_the_store_dies_before_all_have_joined(tmp_path: Path) -> None:
-    found = outcome(bodies.loses_the_first, tmp_path, signal.SIGKILL, ranks=3)
+    outcomes = outcome(bodies.loses_the_first, tmp_path, signal.SIGKILL, ranks=3)
     said = "rank 0, which serves the store at which ranks meet, died before its first step"
-    assert found == {(-signal.SIGKILL, ""): [0], (EXIT_CODE, said): [1, 2]}
+    assert outcomes == {(-signal.SIGKILL, ""): [0], (EXIT_CODE, said): [1, 2]}
 
 
 def test_the_rank_with_the_store_hangs_before_all_have_joined(tmp_path: Path) -> None:
@@ -171,5 +173,5 @@ def test_another_number_of_ranks(tmp_path: Path) -> None:
         "rank 2 was started as one of 5 ranks, rank 0 as one of 4; "
         "start all of them with the same WORLD_SIZE."
     )
-    found = outcome(bodies.miscounts, tmp_path, 2, ranks=4)
-    assert found == {(EXIT_CODE, said): [0, 1, 2, 3]}
+    outcomes = outcome(bodies.miscounts, tmp_path, 2, ranks=4)
+    assert outcomes == {(EXIT_CODE, said): [0, 1, 2, 3]}

@@ -95,7 +95,7 @@ def test_stages_are_contiguous_and_the_largest_is_least(loads: list[int], count:
 
 def _sums(loads: list[int], stages: list[int]) -> list[int]:
     return [
-        sum(load for load, own in zip(loads, stages, strict=True) if own == stage)
+        sum(load for load, load_stage in zip(loads, stages, strict=True) if load_stage == stage)
         for stage in range(max(stages) + 1)
     ]
 
@@ -130,11 +130,11 @@ def test_what_all_factors_cannot_cut_is_cut_inside_machines() -> None:
 def test_encoder_and_decoder_lie_side_by_side() -> None:
     """A decoder's state comes from the encoder, but its depth is that of its input."""
     plan = BASELINES["expert-designed"](zoo("nmt"), Cluster.named("flexflow-p100", node=2, gpu=4))
-    own = texts(plan)
+    layouts = texts(plan)
     for layer in range(2):
         name = f"coder.layers.{layer}.lstm"
-        assert own[f"en{name}"] == own[f"de{name}_3"]
-    assert own["encoder.layers.0.lstm"] != own["encoder.layers.1.lstm"]
+        assert layouts[f"en{name}"] == layouts[f"de{name}_3"]
+    assert layouts["encoder.layers.0.lstm"] != layouts["encoder.layers.1.lstm"]
 
 
 def test_layers_on_devices() -> None:
@@ -193,12 +193,12 @@ def test_megatron_inside_a_node() -> None:
         "down": "sample inner",
         "add2": "sample replica",
     }
-    assert texts(plan) == {f"{i}.{name}": own for i in range(2) for name, own in layer.items()}
+    assert texts(plan) == {f"{i}.{name}": text for i in range(2) for name, text in layer.items()}
 
 
 def test_megatron_where_queries_keys_and_values_are_one_product() -> None:
     """What cuts it apart needs it whole, so it is gathered there."""
-    own = {
+    layer = {
         "qkv": "sample channel",
         "c": "sample replica",
         "a": "sample head",
@@ -206,12 +206,12 @@ def test_megatron_where_queries_keys_and_values_are_one_product() -> None:
         "o": "sample inner",
     }
     plan = BASELINES["expert-designed"](FUSED, FOUR)
-    layers = {f"{i}.{name}": text for i in range(2) for name, text in own.items()}
+    layers = {f"{i}.{name}": text for i in range(2) for name, text in layer.items()}
     assert texts(plan) == layers | {"last": "sample replica"}
 
 
 def test_megatron_where_attention_is_not_fused() -> None:
-    own = {
+    layer = {
         "q": "sample channel",
         "k": "sample channel",
         "v": "sample channel",
@@ -223,7 +223,7 @@ def test_megatron_where_attention_is_not_fused() -> None:
     }
     plan = BASELINES["expert-designed"](PLAIN, FOUR)
     assert plan.origin == "expert: megatron"
-    layers = {f"{i}.{name}": text for i in range(2) for name, text in own.items()}
+    layers = {f"{i}.{name}": text for i in range(2) for name, text in layer.items()}
     assert texts(plan) == layers | {"last": "sample replica"}
 
 
@@ -329,7 +329,7 @@ def test_megatron_sums_no_gradients_of_cut_weights_inside_a_node(name: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_placement_uses_one_device_for_each_unit(name: str) -> None:
     plan = BASELINES["operator placement"](zoo(name), SIX)
-    assert all(role.startswith("@") for own in plan.layout.values() for role in own.roles)
+    assert all(role.startswith("@") for layout in plan.layout.values() for role in layout.roles)
 
 
 def test_placement_keeps_a_chain_together_and_spreads_branches() -> None:
@@ -404,6 +404,8 @@ def test_whole_plans(graph: OperatorGraph, strategy: str, cluster: Cluster, expe
 def test_pipeline_of_two_nodes_of_three() -> None:
     graph = transformer(layers=2, batch=12, heads=6)
     plan = configured(graph, SIX, ParallelConfig(tensor=3, pipeline=2, micro_batches=2))
-    own = ["channel"] * 3 + ["head", "dim2", "inner", "replica"]
-    own += ["channel", "dim2", "inner", "replica"]
-    assert [text for _, text in plan.layouts] == [f"@{i} {name}" for i in range(2) for name in own]
+    roles = ["channel"] * 3 + ["head", "dim2", "inner", "replica"]
+    roles += ["channel", "dim2", "inner", "replica"]
+    assert [text for _, text in plan.layouts] == [
+        f"@{i} {name}" for i in range(2) for name in roles
+    ]

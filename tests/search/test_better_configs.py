@@ -37,14 +37,14 @@ def test_the_best_does_not_depend_on_the_start(form: Form, share: float) -> None
     held = simulate(configured(graph, cluster, ParallelConfig(data=8)), prices, operators)
     besides = held.prediction.memory.framework + LIBRARY
     memory = Bytes(besides + int(share * (held.prediction.memory.total - besides)))
-    found = []
+    candidates = []
     for start in STARTS:
         trials = ConfigTrials(graph, cluster, form, memory, prices, operators)
         trials.simulation(start)
         best = trials.best(start)
         assert best is not None
         assert best.prediction.memory.total <= memory
-        found.append(best)
-        given = trials.simulation(start).prediction
-        assert best.prediction.step <= given.step or given.memory.total > memory
-    assert len({own.prediction for own in found}) == 1
+        candidates.append(best)
+        before = trials.simulation(start).prediction
+        assert best.prediction.step <= before.step or before.memory.total > memory
+    assert len({candidate.prediction for candidate in candidates}) == 1

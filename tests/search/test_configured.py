@@ -101,11 +101,13 @@ def test_rows_multiply_to_degrees_and_columns_to_levels(
     assert {axis: math.prod(row) for axis, row in rows.items()} == degrees
     assert tuple(map(math.prod, zip(*rows.values(), strict=True))) == cluster.hierarchy
     taken = factors_of(rows, cluster)
-    assert sorted(n for own in taken.values() for n in own) == list(range(len(factors(cluster))))
+    assert sorted(n for numbers in taken.values() for n in numbers) == list(
+        range(len(factors(cluster)))
+    )
     for axis, row in rows.items():
         for level, count in enumerate(row):
-            own = [factors(cluster)[n] for n in taken[axis]]
-            assert math.prod(f.size for f in own if f.level == level) == count
+            axis_factors = [factors(cluster)[n] for n in taken[axis]]
+            assert math.prod(f.size for f in axis_factors if f.level == level) == count
 
 
 def test_tensor_is_innermost_and_pipeline_outermost() -> None:
@@ -153,14 +155,14 @@ def test_a_plan_has_exactly_the_degrees_that_were_written(
     graph = model()
     assert refusals(graph, EIGHT, config) == ()
     plan = configured(graph, EIGHT, config)
-    own = plan.factors
+    factors = plan.factors
     assert len({layout.coordinates() for layout in plan.layout.values()}) == config.pipeline
     for unit in plan.units:
-        degrees = plan.layout[unit.name].degrees(own)
+        degrees = plan.layout[unit.name].degrees(factors)
         if unit.members[0].call.kind == "linear" and unit.name.startswith("layers"):
             inside = degrees.get("channel", 1) * degrees.get("inner", 1)
-            found = (degrees.get("sample", 1), inside, degrees.get("row1", 1))
-            assert found == (config.data, config.tensor, config.context)
+            ways = (degrees.get("sample", 1), inside, degrees.get("row1", 1))
+            assert ways == (config.data, config.tensor, config.context)
         if unit.name.endswith("scaled_dot_product_attention"):
             cut = tuple(degrees.get(name, 1) for name in ("sample", "head", "query"))
             assert cut == (config.data, config.tensor, config.context)
@@ -250,7 +252,7 @@ def test_what_does_not_divide(config: ParallelConfig, words: str) -> None:
 
 
 def test_samples_that_data_does_not_divide() -> None:
-    assert [str(own) for own in refusals(llama(12), EIGHT, ParallelConfig(data=8))] == [
+    assert [str(refusal) for refusal in refusals(llama(12), EIGHT, ParallelConfig(data=8))] == [
         "data 8 does not divide 12 samples of a step; give data 4."
     ]
 
@@ -259,8 +261,8 @@ def test_sequence_parallelism_sends_as_much_and_holds_less() -> None:
     prices = CollectivePrices(Pricer(EIGHT, algorithm="best"), programs=False)
     plain = ParallelConfig(tensor=4, data=2)
     held = [
-        simulate(configured(gpt(), EIGHT, own), prices).prediction.memory.activations
-        for own in (plain, replace(plain, sequence=True))
+        simulate(configured(gpt(), EIGHT, config), prices).prediction.memory.activations
+        for config in (plain, replace(plain, sequence=True))
     ]
     assert held[1] < held[0]
 
@@ -284,23 +286,23 @@ torchrun pretrain_gpt.py "${GPT_ARGS[@]}" \\
 
 
 def test_a_script_of_megatron() -> None:
-    found = read_megatron(SCRIPT, 16)
-    assert found.config == ParallelConfig(
+    script = read_megatron(SCRIPT, 16)
+    assert script.config == ParallelConfig(
         data=2, tensor=4, pipeline=2, micro_batches=8, zero=1, recompute=True, sequence=True,
         mixed=True,
     )  # fmt: skip
-    assert (found.batch, found.dtype, found.layers_each) == (32, "bfloat16", 1)
-    assert found.model == "zoo:gpt3-175b?layers=4&hidden=64&heads=8&sequence=128"
-    assert found.sizes == (("layers", 4), ("heads", 8), ("positions", 128))
-    assert found.ignored == ("--lr",)
-    assert "--pipeline-model-parallel-split-rank is not known here" in found.notes[0]
+    assert (script.batch, script.dtype, script.layers_each) == (32, "bfloat16", 1)
+    assert script.model == "zoo:gpt3-175b?layers=4&hidden=64&heads=8&sequence=128"
+    assert script.sizes == (("layers", 4), ("heads", 8), ("positions", 128))
+    assert script.ignored == ("--lr",)
+    assert "--pipeline-model-parallel-split-rank is not known here" in script.notes[0]
 
 
 def test_megatrons_other_order_and_fsdp() -> None:
     text = "--use-tp-pp-dp-mapping --use-megatron-fsdp "
     text += "--data-parallel-sharding-strategy optim_grads_params"
-    found = read_megatron(text, 8).config
-    assert (found.order, found.zero, found.data) == (PIPELINE_INSIDE, 3, 8)
+    config = read_megatron(text, 8).config
+    assert (config.order, config.zero, config.data) == (PIPELINE_INSIDE, 3, 8)
 
 
 @pytest.mark.parametrize(
@@ -320,8 +322,8 @@ def test_flags_that_cannot_be_read(text: str, words: str) -> None:
 
 
 def test_a_batch_that_micro_batches_do_not_divide() -> None:
-    found = read_megatron("--micro-batch-size 3 --global-batch-size 64", 8)
-    assert found.problems == (
+    script = read_megatron("--micro-batch-size 3 --global-batch-size 64", 8)
+    assert script.problems == (
         (
             "--global-batch-size 64 is no multiple of 24: micro-batch 3 x data 8",
             "give 48 or 72",
@@ -351,15 +353,15 @@ mode = "full"
 
 
 def test_a_job_of_torchtitan() -> None:
-    found = read_torchtitan(JOB, 64)
-    assert found.config == ParallelConfig(
+    job = read_torchtitan(JOB, 64)
+    assert job.config == ParallelConfig(
         data=8, tensor=2, context=2, pipeline=2, chunks=2, micro_batches=8, zero=2,
         recompute=True, sequence=True, mixed=True, uneven=True,
     )  # fmt: skip
-    assert (found.batch, found.dtype) == (64, "bfloat16")
-    assert found.model == "zoo:llama3-8b?sequence=4096"
-    assert found.ignored == ("training.steps", "parallelism.spmd_backend")
-    assert "parallelism.spmd_backend is not known here" in found.notes[0]
+    assert (job.batch, job.dtype) == (64, "bfloat16")
+    assert job.model == "zoo:llama3-8b?sequence=4096"
+    assert job.ignored == ("training.steps", "parallelism.spmd_backend")
+    assert "parallelism.spmd_backend is not known here" in job.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -375,8 +377,8 @@ def test_a_job_of_torchtitan() -> None:
 )
 def test_what_torchtitan_shards(parallelism: str, zero: int, dtype: str, notes: int) -> None:
     text = f'[parallelism]\n{parallelism}\n[activation_checkpoint]\nmode = "none"'
-    found = read_torchtitan(text, 8)
-    assert (found.config.zero, found.dtype, len(found.notes)) == (zero, dtype, notes)
+    job = read_torchtitan(text, 8)
+    assert (job.config.zero, job.dtype, len(job.notes)) == (zero, dtype, notes)
 
 
 @pytest.mark.parametrize(
@@ -397,8 +399,10 @@ def test_jobs_that_cannot_be_read(text: str, words: str) -> None:
 def innermost_first(config: ParallelConfig, zero: int) -> ParallelConfig:
     """The same as both formats say it, with as many copies of shards."""
     sequence = config.tensor > 1
-    own = replace(config.with_zero(zero, 0), order=INNERMOST_FIRST, mixed=True, sequence=sequence)
-    return own.with_replicas(config.replicas)
+    reordered = replace(
+        config.with_zero(zero, 0), order=INNERMOST_FIRST, mixed=True, sequence=sequence
+    )
+    return reordered.with_replicas(config.replicas)
 
 
 @given(configs())
@@ -434,4 +438,4 @@ def _sections(lines: Iterable[str]) -> str:
     for line in lines:
         section, _, rest = line.partition(".")
         sections.setdefault(section, []).append(rest)
-    return "\n".join(f"[{name}]\n" + "\n".join(own) for name, own in sections.items())
+    return "\n".join(f"[{name}]\n" + "\n".join(settings) for name, settings in sections.items())

@@ -38,8 +38,8 @@ def _asked() -> tuple[OperatorGraph, Cluster, CollectivePrices]:
 @cache
 def _predicted(config: ParallelConfig) -> tuple[float, int]:
     graph, cluster, prices = _asked()
-    found = simulate(configured(graph, cluster, config), prices).prediction
-    return found.step, found.memory.total
+    prediction = simulate(configured(graph, cluster, config), prices).prediction
+    return prediction.step, prediction.memory.total
 
 
 def _all(layers: int) -> Iterator[ParallelConfig]:
@@ -71,11 +71,11 @@ def test_the_best_of_a_grid_is_that_of_all_of_it_but_for_half_a_percent(share: f
         return judged[config]
 
     search_grid(grid, judge, lambda: False, lambda: False)
-    found, tried = min(judged.values()), len(judged)
-    every = [own for own in _all(grid.facts.layers) if judge(own) is not None]
-    best = min(judge(own) or found for own in every)
-    assert found.over == best.over
-    assert found.value <= best.value * 1.005
+    outcome, tried = min(judged.values()), len(judged)
+    every = [config for config in _all(grid.facts.layers) if judge(config) is not None]
+    best = min(judge(config) or outcome for config in every)
+    assert outcome.over == best.over
+    assert outcome.value <= best.value * 1.005
     assert tried < len(every)
 
 

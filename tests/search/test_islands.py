@@ -56,12 +56,12 @@ def enumerated(search: _Search) -> float:
     split = split_islands(machine)
     for size in range(2, len(split) + 1):
         for chosen in {*permutations(machine.islands, size), *permutations(split, size)}:
-            cuts = [own.position for own in cuts_of(search.question.graph)]
+            cuts = [cut.position for cut in cuts_of(search.question.graph)]
             for micro in divisors(batch):
                 for ends in combinations(cuts, size - 1):
                     search._pipeline(chosen, micro, batch // micro, ends)
     assert len(search.found) > before
-    return min(own.rank for own in search.found)[1]
+    return min(candidate.rank for candidate in search.found)[1]
 
 
 SMALL = {
@@ -72,33 +72,33 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_search_equals_enumeration(name: str) -> None:
-    search, found = searched(machine_of(*SMALL[name]))
-    most = max(len(own.plan.parts) for own in search.found)
+    search, outcome = searched(machine_of(*SMALL[name]))
+    most = max(len(candidate.plan.parts) for candidate in search.found)
     assert most == len(split_islands(search.machine)), "nodes are stages by themselves, too"
-    assert found.best.prediction.step == enumerated(search)
-    steps = {own.plan.origin: own.prediction.step for own in found.alternatives}
+    assert outcome.best.prediction.step == enumerated(search)
+    steps = {candidate.plan.origin: candidate.prediction.step for candidate in outcome.alternatives}
     assert {"fast alone", "slow alone", "equal shares", "shares", "stages"} <= steps.keys()
-    assert found.best.prediction.step == min(steps.values())
+    assert outcome.best.prediction.step == min(steps.values())
     assert steps["shares"] <= steps["equal shares"]
-    assert 0 < found.bound <= found.best.prediction.step
-    assert predicted(found.best.plan) == found.best.prediction
-    assert parse_island_plan(island_plan_bytes(found.best.plan)) == found.best.plan
+    assert 0 < outcome.bound <= outcome.best.prediction.step
+    assert predicted(outcome.best.plan) == outcome.best.prediction
+    assert parse_island_plan(island_plan_bytes(outcome.best.plan)) == outcome.best.plan
 
 
 def test_nodes_of_an_island_are_stages_by_themselves() -> None:
     """AMP's winner: three nodes of one kind and one of another follow each other."""
     machine = machine_of(island("v", 3, 2), island("t", 1, 2, speed=0.5))
     split = split_islands(machine)
-    assert [own.name for own in split] == ["v", "v", "v", "t"]
-    assert {own.cluster.hierarchy for own in split} == {(1, 2)}
+    assert [part.name for part in split] == ["v", "v", "v", "t"]
+    assert {part.cluster.hierarchy for part in split} == {(1, 2)}
     question = IslandQuestion(graph=two_layers(BATCH), cluster=machine)
     nothing = Budget(proposals=1)
     search = _Search(question, nothing, NCCL, 0, 1, False, lambda _share, _doing: None)
-    orders = [[own.name for own in order] for order in search._orders()]
+    orders = [[part.name for part in order] for order in search._orders()]
     assert orders.count(["v", "v", "v", "t"]) == 1
     assert orders.count(["t", "v", "v", "v"]) == 1
-    whole = [own for own in search._orders() if own[0].cluster.hierarchy == (3, 2)]
-    assert [[own.name for own in order] for order in whole] == [["v", "t"]]
+    whole = [order for order in search._orders() if order[0].cluster.hierarchy == (3, 2)]
+    assert [[part.name for part in order] for order in whole] == [["v", "t"]]
 
 
 def test_fast_links_make_islands_share_and_slow_ones_leave_one_out() -> None:
@@ -106,7 +106,7 @@ def test_fast_links_make_islands_share_and_slow_ones_leave_one_out() -> None:
     _, near = searched(machine_of(island("a", 1), island("b", 1, speed=0.5), rate="20 GB/s"))
     _, far = searched(machine_of(island("a", 1), island("b", 1, speed=0.5), rate="0.1 MB/s"))
     assert near.best.plan.origin == "shares"
-    assert [own.share for own in near.best.plan.parts] == [4, 2]
+    assert [part.share for part in near.best.plan.parts] == [4, 2]
     assert weights(near.best.plan.parts) == (4 / 6, 2 / 6)
     assert far.best.plan.idle == ("b",)
     assert far.best.plan.origin == "a alone"
@@ -142,7 +142,7 @@ def test_least_max_says_when_nothing_adds_up() -> None:
 
 @given(st.lists(st.integers(1, 9), min_size=4, max_size=8), st.integers(1, 3))
 def test_cuts_are_the_best_by_enumeration(loads: list[int], slower: int) -> None:
-    speeds = [[float(own) for own in loads], [float(own * slower) for own in loads]]
+    speeds = [[float(load) for load in loads], [float(load * slower) for load in loads]]
     cuts = list(range(1, len(loads)))
     chosen = partition(speeds, cuts, len(loads))
     assert chosen is not None
@@ -170,8 +170,8 @@ def test_the_law_of_a_loss() -> None:
 
 
 def test_plans_over_islands_check_themselves() -> None:
-    _, found = searched(machine_of(island("a", 1), island("b", 1, speed=0.5)))
-    best = found.best.plan
+    _, outcome = searched(machine_of(island("a", 1), island("b", 1, speed=0.5)))
+    best = outcome.best.plan
     first, second = best.parts
     for parts, said in (
         ((first,), "share 4 samples, and a step has 6"),
@@ -201,25 +201,29 @@ def test_islands_that_links_join_are_one_regular_machine_too() -> None:
     machine = machine_of(island("a", 2, 2), island("b", 1, 3, speed=0.5))
     ((names, cluster),) = merged(machine)
     assert names == ("a", "b")
-    assert [(own.name, own.cardinality) for own in cluster.levels] == [
+    assert [(level.name, level.cardinality) for level in cluster.levels] == [
         ("island", 2),
         ("node", 1),
         ("gpu", 2),
     ]
-    assert [own.name for own in cluster.levels[0].links] == ["spine", "node-link"]
+    assert [link.name for link in cluster.levels[0].links] == ["spine", "node-link"]
     assert cluster.device == machine.island("b").cluster.device
     unlike = machine_of(island("a", 2, 2), island("b", 2, speed=0.5))
     assert not list(merged(unlike))
 
 
 def test_no_answer_is_slower_than_one_regular_machine() -> None:
-    search, found = searched(machine_of(island("a", 2), island("b", 2, speed=0.9)))
+    search, outcome = searched(machine_of(island("a", 2), island("b", 2, speed=0.9)))
     ((names, cluster),) = merged(search.machine)
     regular = search.inner.best(cluster, search.inner.whole, search.batch)
-    steps = {own.plan.origin: own.prediction.step for own in found.alternatives}
+    steps = {candidate.plan.origin: candidate.prediction.step for candidate in outcome.alternatives}
     assert regular is not None
     assert steps["one regular machine"] == regular.prediction.step
-    assert found.best.prediction.step <= regular.prediction.step
-    (one,) = [own for own in found.alternatives if own.plan.origin == "one regular machine"]
+    assert outcome.best.prediction.step <= regular.prediction.step
+    (one,) = [
+        candidate
+        for candidate in outcome.alternatives
+        if candidate.plan.origin == "one regular machine"
+    ]
     assert one.plan.parts[0].islands == names
     assert parse_island_plan(island_plan_bytes(one.plan)) == one.plan

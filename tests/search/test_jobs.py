@@ -31,14 +31,14 @@ def job(model: str) -> Job:
 
 def test_every_model_on_every_cluster_with_every_batch_once() -> None:
     jobs = parse_jobs(SWEEP)
-    assert [str(own) for own in jobs[:4]] == [
+    assert [str(job) for job in jobs[:4]] == [
         "zoo:mlp on laptop, batch 8",
         "zoo:mlp on laptop, batch 16",
         "zoo:mlp on dgx-h100 node=2 gpu=4, batch 8",
         "zoo:mlp on dgx-h100 node=2 gpu=4, batch 16",
     ]
     assert len(jobs) == 8
-    assert {own.plan for own in jobs} == {SweepOptions(budget="500", memory="38 GB")}
+    assert {job.plan for job in jobs} == {SweepOptions(budget="500", memory="38 GB")}
 
 
 @pytest.mark.parametrize(

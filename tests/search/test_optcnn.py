@@ -47,8 +47,8 @@ def cost_graphs(draw: st.DrawFn, shape: str) -> CostGraph:
 
     def drawn(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         n = math.prod(shape)
-        own = draw(st.lists(st.integers(0, 20), min_size=n, max_size=n))
-        return np.array(own, np.float64).reshape(shape)
+        numbers = draw(st.lists(st.integers(0, 20), min_size=n, max_size=n))
+        return np.array(numbers, np.float64).reshape(shape)
 
     return CostGraph(
         [drawn(size) for size in sizes],
@@ -57,7 +57,7 @@ def cost_graphs(draw: st.DrawFn, shape: str) -> CostGraph:
 
 
 def brute(graph: CostGraph) -> float:
-    return min(cost(graph, own) for own in product(*(range(len(w)) for w in graph.nodes)))
+    return min(cost(graph, choice) for choice in product(*(range(len(w)) for w in graph.nodes)))
 
 
 @pytest.mark.parametrize("shape", ["chain", "branches"])
@@ -97,18 +97,18 @@ def test_choices_name_splits_in_the_order_of_dims() -> None:
     """A convolution lists its channels last, a normalisation second; their layouts agree."""
     conv, norm, _ = units(NORMED)
     for unit in (conv, norm):
-        own = set(map(str, choices(unit, FLAT)))
-        assert "channel height" in own
-        assert "height channel" not in own
+        texts = set(map(str, choices(unit, FLAT)))
+        assert "channel height" in texts
+        assert "height channel" not in texts
 
 
 def test_of_too_many_layouts_those_with_few_roles_are_kept() -> None:
     graph = load_model("zoo:alexnet").graph
     large = Cluster.named("flexflow-k80")
     (unit, *_) = units(graph)
-    own = choices(unit, large)
-    assert len(own) <= 400
-    assert {len(set(layout.roles)) for layout in own} == {1, 2}
+    kept = choices(unit, large)
+    assert len(kept) <= 400
+    assert {len(set(layout.roles)) for layout in kept} == {1, 2}
 
 
 def dense(batch: int, sizes: Sequence[tuple[int, int]], relu: bool = False) -> OperatorGraph:
@@ -179,12 +179,12 @@ class Slow:
         unit = self.parts[number]
         degrees = layout.degrees(self.factors)
         cut = {n: degrees.get(split.name, 1) for n, split in enumerate(unit.splits)}
-        there = back = 0.0
+        forward = backward = 0.0
         for member in unit.members:
             priced = self.pricer.price(member.piece(cut), member.wanted)
-            there += priced.forward.seconds
-            back += priced.backward.seconds
-        total = float(max(1, round(there * NANO)) + max(1, round(back * NANO)))
+            forward += priced.forward.seconds
+            backward += priced.backward.seconds
+        total = float(max(1, round(forward * NANO)) + max(1, round(backward * NANO)))
         for port in unit.inputs:
             for n, split in enumerate(unit.splits):
                 total += self._halo(unit, port, n, split.name, layout)
@@ -194,8 +194,8 @@ class Slow:
         self, unit: OpGroup, port: BoundaryTensor, n: int, name: str, layout: Layout
     ) -> float:
         rows = port.halo[n] if port.halo else 0
-        told = port.statistics[n] if port.statistics else None
-        told = told or SharedStatistics(0, 0, 0, ())
+        statistics = port.statistics[n] if port.statistics else None
+        statistics = statistics or SharedStatistics(0, 0, 0, ())
         inside = sum(1 << f for f, role in enumerate(layout.roles) if role == name)
         if not inside:
             return 0.0
@@ -204,58 +204,58 @@ class Slow:
             ways = layout.degrees(self.factors).get(split.name, 1)
             if number != n and port.there[number] >= 0:
                 others *= ways
-            shares *= ways if number in told.cut_by else 1
+            shares *= ways if number in statistics.cut_by else 1
         every = (1 << len(layout.roles)) - 1 - inside
         flows = port.back is not None
         for operation, held, rounds in (
             (SHIFT, rows / others, 1 + flows),
-            (ALL_REDUCE, told.bytes / shares, told.there + told.back * flows),
+            (ALL_REDUCE, statistics.bytes / shares, statistics.there + statistics.back * flows),
         ):
             if held:
                 way = self.prices.way(operation, inside, every, held)
                 total += (way.fixed + way.slope * held) * NANO * rounds
         return total
 
-    def moved(self, own: Sequence[Layout]) -> float:
+    def moved(self, layouts: Sequence[Layout]) -> float:
         total = 0.0
         for bundle in self.bundles:
             for leg in bundle.legs:
                 source = bundle.sources[leg.tensor]
-                maker, reader = own[bundle.maker], own[leg.unit]
+                maker, reader = layouts[bundle.maker], layouts[leg.unit]
                 home = self._states(bundle.maker, source.port.there, maker)
                 read = self._states(leg.unit, leg.port.there, reader)
                 total += self._resharded(home, read, source.bytes)
                 if leg.port.back is not None and source.port.back is not None:
-                    made = self._states(leg.unit, leg.port.back, reader)
+                    gradient = self._states(leg.unit, leg.port.back, reader)
                     wanted = self._states(bundle.maker, source.port.back, maker)
-                    if not self._summed_at_home(bundle, leg, own, home == read, made):
-                        total += self._resharded(made, wanted, source.bytes)
+                    if not self._summed_at_home(bundle, leg, layouts, home == read, gradient):
+                        total += self._resharded(gradient, wanted, source.bytes)
         return total
 
     def _summed_at_home(
         self,
         bundle: TensorEdge,
         leg: EdgeConsumer,
-        own: Sequence[Layout],
+        layouts: Sequence[Layout],
         alike: bool,
-        made: list[int],
+        gradient: list[int],
     ) -> bool:
         """Whether a gradient of a shared weight is added to the first one before it is summed."""
         first = next(other for other in bundle.legs if other.tensor == leg.tensor)
         if not bundle.parameters or first.unit == leg.unit or first.port.back is None:
             return False
-        return alike and made == self._states(first.unit, first.port.back, own[first.unit])
+        return alike and gradient == self._states(first.unit, first.port.back, layouts[first.unit])
 
     def _states(self, unit: int, states: Sequence[int], layout: Layout) -> list[int]:
         number = {split.name: n for n, split in enumerate(self.parts[unit].splits)}
         return [states[number[role]] if role in number else WHOLE for role in layout.roles]
 
-    def _resharded(self, made: list[int], needed: list[int], size: int) -> float:
+    def _resharded(self, source: list[int], needed: list[int], size: int) -> float:
         operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
         sizes = np.array([factor.size for factor in self.factors])
         count = resharding(
-            np.array(made, np.int8), np.array(needed, np.int8), sizes, float(size),
-            np.zeros(len(made), np.int8), operation, held,
+            np.array(source, np.int8), np.array(needed, np.int8), sizes, float(size),
+            np.zeros(len(source), np.int8), operation, held,
         )  # fmt: skip
         total = 0.0
         for n in range(count):
@@ -281,13 +281,13 @@ CASES = [
     ("graph", "cluster"), [*CASES, (NORMED, FOUR), (NORMED, SIX), (TIED, FOUR)]
 )
 def test_costs_are_those_of_the_slow_twin(graph: OperatorGraph, cluster: Cluster) -> None:
-    found, slow = space(graph, cluster), Slow(graph, cluster)
-    sizes = [len(own) for own in found.layouts]
+    fast, slow = space(graph, cluster), Slow(graph, cluster)
+    sizes = [len(layouts) for layouts in fast.layouts]
     for seed in range(20):
         choice = [(7 * seed + 3 * n * seed) % size for n, size in enumerate(sizes)]
-        own = found.chosen(choice)
-        expected = sum(slow.unit(n, layout) for n, layout in enumerate(own)) + slow.moved(own)
-        assert cost(found.costs, choice) == pytest.approx(expected, rel=1e-9)
+        chosen = fast.chosen(choice)
+        expected = sum(slow.unit(n, layout) for n, layout in enumerate(chosen)) + slow.moved(chosen)
+        assert cost(fast.costs, choice) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("graph", "cluster"), CASES)
@@ -297,12 +297,14 @@ def test_optcnn_is_brute_force(graph: OperatorGraph, cluster: Cluster) -> None:
     every = []
     for unit in slow.parts:
         names = {split.name for split in unit.splits if split.role != "reduction"}
-        extents = {name: own for name, own in unit.extents.items() if name in names}
+        extents = {name: extent for name, extent in unit.extents.items() if name in names}
         legal = layouts(extents, cluster, symmetric=False)
-        every.append([own for own in legal if not any(r.startswith("@") for r in own.roles)])
-    nodes = [[slow.unit(n, own) for own in chosen] for n, chosen in enumerate(every)]
+        every.append(
+            [layout for layout in legal if not any(r.startswith("@") for r in layout.roles)]
+        )
+    nodes = [[slow.unit(n, layout) for layout in chosen] for n, chosen in enumerate(every)]
     best = math.inf
-    for numbers in product(*(range(len(own)) for own in every)):
+    for numbers in product(*(range(len(chosen)) for chosen in every)):
         if graph is TIED and len(set(numbers)) > 1:
             continue  # Units that share a weight are laid out alike.
         computed = sum(nodes[n][x] for n, x in enumerate(numbers))
@@ -310,21 +312,25 @@ def test_optcnn_is_brute_force(graph: OperatorGraph, cluster: Cluster) -> None:
             best = min(best, computed + slow.moved([every[n][x] for n, x in enumerate(numbers)]))
     plan = BASELINES["optcnn"](graph, cluster)
     assert plan.origin == "optcnn (exact)"
-    own = [plan.layout[unit.name] for unit in plan.units]
-    found = sum(slow.unit(n, layout) for n, layout in enumerate(own)) + slow.moved(own)
-    assert found == pytest.approx(best, rel=1e-9)
+    plan_layouts = [plan.layout[unit.name] for unit in plan.units]
+    total = sum(slow.unit(n, layout) for n, layout in enumerate(plan_layouts)) + slow.moved(
+        plan_layouts
+    )
+    assert total == pytest.approx(best, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["alexnet", "resnet-101", "inception-v3", "bert-large", "dlrm"])
 def test_optcnn_is_exact_on_the_zoo_and_no_worse_than_data_parallelism(name: str) -> None:
     graph = load_model(f"zoo:{name}/tiny").graph
-    found = space(graph, FOUR)
-    answer = cheapest(found.costs)
+    search_space = space(graph, FOUR)
+    answer = cheapest(search_space.costs)
     assert answer.left == 0
     data = BASELINES["data parallel"](graph, FOUR)
-    named = zip(found.node, data.units, strict=True)
-    choice = {node: found.layouts[node].index(data.layout[unit.name]) for node, unit in named}
-    assert answer.cost <= cost(found.costs, list(choice.values()))
+    named = zip(search_space.node, data.units, strict=True)
+    choice = {
+        node: search_space.layouts[node].index(data.layout[unit.name]) for node, unit in named
+    }
+    assert answer.cost <= cost(search_space.costs, list(choice.values()))
 
 
 def test_a_graph_that_does_not_reduce_says_so() -> None:
@@ -336,16 +342,16 @@ def test_a_graph_that_does_not_reduce_says_so() -> None:
 def test_steps_of_a_layer_are_laid_out_alike() -> None:
     plan = BASELINES["optcnn"](load_model("zoo:rnntc/tiny").graph, FOUR)
     for layer in range(4):
-        steps = {own for name, own in plan.layouts if f"layers.{layer}.lstm" in name}
+        steps = {layout for name, layout in plan.layouts if f"layers.{layer}.lstm" in name}
         assert len(steps) == 1
 
 
 @pytest.mark.parametrize("cluster", [FOUR, SIX])
 def test_many_samples_are_cut_and_so_are_large_weights(cluster: Cluster) -> None:
     samples = BASELINES["optcnn"](dense(1 << 18, [(64, 64)] * 3), cluster)
-    assert [own for _, own in samples.layouts] == ["sample sample"] * 3
+    assert [layout for _, layout in samples.layouts] == ["sample sample"] * 3
     weights = BASELINES["optcnn"](dense(6, [(12288, 12288)]), cluster)
-    assert [own for _, own in weights.layouts] == ["channel channel"]
+    assert [layout for _, layout in weights.layouts] == ["channel channel"]
 
 
 def test_one_device() -> None:

@@ -20,8 +20,8 @@ def test_fastest_first_and_every_placement_once(ranker: Ranker) -> None:
     ranking = rank(ranker, AXES, [Reduction.parse("data=8GiB")])
     times = [ranked.best_seconds for ranked in ranking.placements]
     assert times == sorted(times)
-    found = set(placements(ranker.pricer.cluster, AXES))
-    assert {ranked.placement for ranked in ranking.placements} == found
+    expected = set(placements(ranker.pricer.cluster, AXES))
+    assert {ranked.placement for ranked in ranking.placements} == expected
     assert all(ranked.best_seconds <= ranked.all_reduce_seconds for ranked in ranking.placements)
 
 
@@ -63,9 +63,9 @@ def test_symmetric_placements_have_equal_prices() -> None:
 
 
 def test_small_payloads_are_decided_by_latency(ranker: Ranker) -> None:
-    found = list(placements(ranker.pricer.cluster, {"data": 64}))
+    every = list(placements(ranker.pricer.cluster, {"data": 64}))
     sizes = (1 << 10, 10 << 30)
-    small, large = (it for _, it in sweep(ranker, found, Reduction.parse("data=1B"), sizes))
+    small, large = (it for _, it in sweep(ranker, every, Reduction.parse("data=1B"), sizes))
     assert small.reductions[0].best.program != large.reductions[0].best.program
 
 

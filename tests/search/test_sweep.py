@@ -32,16 +32,16 @@ EXPECTED = (
 
 @pytest.mark.parametrize("cores", [None, 1, 2, 9])
 def test_results_stand_in_the_order_of_tasks(cores: int | None) -> None:
-    told: list[tuple[int, object]] = []
-    found = sweep(range(5), halved, cores=cores, progress=lambda *one: told.append(one))
-    assert (found.results, found.stopped) == (EXPECTED, "complete")
-    assert sorted(told, key=lambda one: one[0]) == list(EXPECTED)
+    reports: list[tuple[int, object]] = []
+    outcome = sweep(range(5), halved, cores=cores, progress=lambda *one: reports.append(one))
+    assert (outcome.results, outcome.stopped) == (EXPECTED, "complete")
+    assert sorted(reports, key=lambda one: one[0]) == list(EXPECTED)
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_our_own_mistake_is_told_too(cores: int) -> None:
-    found = sweep([4.0, -1.0], math.sqrt, cores=cores)
-    assert found.results == (
+    outcome = sweep([4.0, -1.0], math.sqrt, cores=cores)
+    assert outcome.results == (
         (4.0, 2.0),
         (-1.0, Failed("-1.0", "ValueError: math domain error")),
     )
@@ -53,15 +53,15 @@ def test_an_interrupt_leaves_what_is_finished(cores: int) -> None:
         raise KeyboardInterrupt
 
     began = time.monotonic()
-    found = sweep([0.0, 0.0, 10_000.0], time.sleep, cores=cores, progress=interrupt)
-    assert found.stopped == "interrupted"
-    assert len(found.results) == 1
+    outcome = sweep([0.0, 0.0, 10_000.0], time.sleep, cores=cores, progress=interrupt)
+    assert outcome.stopped == "interrupted"
+    assert len(outcome.results) == 1
     assert time.monotonic() - began < 1000, "nobody waits for the slow one"
 
 
 def test_a_lost_worker_leaves_what_is_finished() -> None:
-    found = sweep([1, 1], os._exit, cores=2)
-    assert (found.results, found.stopped) == ((), "lost")
+    outcome = sweep([1, 1], os._exit, cores=2)
+    assert (outcome.results, outcome.stopped) == ((), "lost")
 
 
 def test_no_task_and_no_such_place() -> None:
@@ -87,8 +87,8 @@ class FakeRay(ModuleType):
     def is_initialized(self) -> bool:
         return self.joined
 
-    def init(self, **told: object) -> None:
-        self.told = told
+    def init(self, **arguments: object) -> None:
+        self.told = arguments
         self.joined = True
 
     def cluster_resources(self) -> dict[str, float]:
@@ -97,7 +97,7 @@ class FakeRay(ModuleType):
     def remote(self, **_: object) -> Callable[[Callable[..., Any]], Any]:
         def made(function: Callable[..., Any]) -> Any:
             assert inspect.isfunction(function), "Ray takes nothing else"
-            return SimpleNamespace(remote=lambda *given: (function, *given))
+            return SimpleNamespace(remote=lambda *arguments: (function, *arguments))
 
         return made
 
@@ -121,23 +121,23 @@ class FakeRay(ModuleType):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    own = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", own)
-    return own
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
 
 
 @pytest.mark.parametrize(("cores", "most"), [(None, 3), (1, 1), (2, 2)])
 def test_ray_gives_the_same_results(fake: FakeRay, cores: int | None, most: int) -> None:
-    found = sweep(range(5), halved, where="ray", cores=cores)
-    assert (found.results, found.stopped) == (EXPECTED, "complete")
+    outcome = sweep(range(5), halved, where="ray", cores=cores)
+    assert (outcome.results, outcome.stopped) == (EXPECTED, "complete")
     assert (fake.most, fake.cancelled, fake.joined) == (most, 0, False)
 
 
 def test_ray_is_left_as_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = FakeRay(joined=True)
-    monkeypatch.setitem(sys.modules, "ray", own)
+    ray = FakeRay(joined=True)
+    monkeypatch.setitem(sys.modules, "ray", ray)
     assert sweep(range(5), halved, where="ray").results == EXPECTED
-    assert (own.joined, own.told) == (True, {})
+    assert (ray.joined, ray.told) == (True, {})
 
 
 def test_a_cluster_that_is_named_is_joined(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,14 +151,14 @@ def test_an_interrupt_ends_what_runs_on_ray(fake: FakeRay) -> None:
     def interrupt(task: int, result: object) -> None:
         raise KeyboardInterrupt
 
-    found = sweep(range(5), halved, where="ray", cores=2, progress=interrupt)
-    assert (len(found.results), found.stopped) == (1, "interrupted")
+    outcome = sweep(range(5), halved, where="ray", cores=2, progress=interrupt)
+    assert (len(outcome.results), outcome.stopped) == (1, "interrupted")
     assert (fake.cancelled, fake.joined) == (1, False)
 
 
 def test_a_lost_ray_task_leaves_what_is_finished(fake: FakeRay) -> None:
-    found = sweep(["a", "crash", "b"], str.upper, where="ray", cores=1)
-    assert (found.results, found.stopped) == ((("a", "A"),), "lost")
+    outcome = sweep(["a", "crash", "b"], str.upper, where="ray", cores=1)
+    assert (outcome.results, outcome.stopped) == ((("a", "A"),), "lost")
 
 
 def test_ray_is_asked_for_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,14 +180,14 @@ def test_a_real_cluster_gives_the_same_results(real: Any, where: Where) -> None:
 
 
 def test_a_real_worker_that_dies_ends_the_sweep(real: Any) -> None:
-    found = sweep([1, 1], os._exit, where="ray", cores=2)
-    assert (found.results, found.stopped) == ((), "lost")
+    outcome = sweep([1, 1], os._exit, where="ray", cores=2)
+    assert (outcome.results, outcome.stopped) == ((), "lost")
 
 
 def test_an_interrupt_ends_what_runs_on_a_real_cluster(real: Any) -> None:
     def interrupt(task: float, result: object) -> None:
         raise KeyboardInterrupt
 
-    found = sweep([0.0, 10_000.0], time.sleep, where="ray", cores=2, progress=interrupt)
-    assert (found.results, found.stopped) == (((0.0, None),), "interrupted")
+    outcome = sweep([0.0, 10_000.0], time.sleep, where="ray", cores=2, progress=interrupt)
+    assert (outcome.results, outcome.stopped) == (((0.0, None),), "interrupted")
     assert not real.is_initialized()

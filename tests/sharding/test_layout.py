@@ -33,9 +33,9 @@ EXTENTS = {"sample": (12,), "channel": (6, 18), "inner": (5,)}
 
 def alike(layout: Layout, cluster: Cluster) -> frozenset[tuple[str, ...]]:
     """All layouts that exchanging like factors and moving idle coordinates makes of one."""
-    own = factors(cluster)
+    mesh = factors(cluster)
     moved = tuple("@0" if role.startswith("@") else role for role in layout.roles)
-    paired = groupby(zip(own, moved, strict=True), key=lambda pair: pair[0])
+    paired = groupby(zip(mesh, moved, strict=True), key=lambda pair: pair[0])
     choices: list[list[tuple[str, ...]]] = []
     for factor, pairs in paired:
         roles = tuple(role for _, role in pairs)
@@ -46,12 +46,14 @@ def alike(layout: Layout, cluster: Cluster) -> frozenset[tuple[str, ...]]:
 
 def every_layout(cluster: Cluster) -> Iterator[Layout]:
     """The full product of roles, by definition."""
-    own = factors(cluster)
-    roles = [(*EXTENTS, REPLICA, *(f"@{x}" for x in range(f.size))) for f in own]
+    mesh = factors(cluster)
+    roles = [(*EXTENTS, REPLICA, *(f"@{x}" for x in range(f.size))) for f in mesh]
     for chosen in product(*roles):
         degrees = Counter[str]()
         for name in EXTENTS:
-            degrees[name] = math.prod(f.size for f, r in zip(own, chosen, strict=True) if r == name)
+            degrees[name] = math.prod(
+                f.size for f, r in zip(mesh, chosen, strict=True) if r == name
+            )
         if all(divides(EXTENTS[name], degree) for name, degree in degrees.items()):
             yield Layout(chosen)
 
@@ -99,18 +101,18 @@ def test_dims_of_several_extents_are_cut_evenly(extents: list[int], degree: int)
 @given(st.data())
 def test_text_and_matrix(data: st.DataObject) -> None:
     cluster = data.draw(clusters(3))
-    own = factors(cluster)
-    roles = [data.draw(st.sampled_from((*EXTENTS, REPLICA, f"@{f.size - 1}"))) for f in own]
+    mesh = factors(cluster)
+    roles = [data.draw(st.sampled_from((*EXTENTS, REPLICA, f"@{f.size - 1}"))) for f in mesh]
     layout = Layout(tuple(roles))
     assert Layout.parse(str(layout)) == layout
     assert msgspec.json.decode(msgspec.json.encode(layout), type=Layout) == layout
     rows = matrix(layout, cluster)
     for depth, cardinality in enumerate(cluster.hierarchy):
         assert math.prod(row[depth] for row in rows.values()) == cardinality
-    for name, degree in layout.degrees(own).items():
+    for name, degree in layout.degrees(mesh).items():
         assert math.prod(rows[name]) == degree
     working = cluster.devices // math.prod(rows.get("idle", (1,)))
-    assert devices_of(layout, own) == working
+    assert devices_of(layout, mesh) == working
     for role, place in zip(layout.roles, layout.coordinates(), strict=True):
         assert role == f"@{place}" if role.startswith("@") else place is None
 

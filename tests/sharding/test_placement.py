@@ -43,8 +43,8 @@ FIG_2 = {
 
 
 def test_the_running_example_has_four_matrices() -> None:
-    found = [tuple(m) for m in matrices((1, 2, 2, 4), (4, 4))]
-    assert found == [
+    every = [tuple(m) for m in matrices((1, 2, 2, 4), (4, 4))]
+    assert every == [
         ((1, 1, 1, 4), (1, 2, 2, 1)),
         ((1, 1, 2, 2), (1, 2, 1, 2)),
         ((1, 2, 1, 2), (1, 1, 2, 2)),
@@ -100,15 +100,15 @@ def test_as_many_matrices_as_contingency_tables(
     case: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> None:
     hierarchy, axes = case
-    found = list(matrices(hierarchy, axes))
+    every = list(matrices(hierarchy, axes))
     expected = math.prod(
         contingency_tables(
             tuple(exponents(n, prime) for n in axes), tuple(exponents(n, prime) for n in hierarchy)
         )
         for prime in (2, 3, 5)
     )
-    assert len(found) == len(set(found)) == expected
-    for matrix in found:
+    assert len(every) == len(set(every)) == expected
+    for matrix in every:
         assert tuple(map(math.prod, matrix)) == axes
         assert tuple(map(math.prod, zip(*matrix, strict=True))) == hierarchy
 
@@ -133,8 +133,8 @@ def test_one_placement_of_each_symmetry_class() -> None:
     every = list(placements(cluster, axes))
     once = list(placements(cluster, axes, alike=alike))
 
-    def classes(found: list[Placement]) -> Counter[tuple[object, ...]]:
-        return Counter((p.matrix[1], *sorted((p.matrix[0], p.matrix[2]))) for p in found)
+    def classes(placed: list[Placement]) -> Counter[tuple[object, ...]]:
+        return Counter((p.matrix[1], *sorted((p.matrix[0], p.matrix[2]))) for p in placed)
 
     assert set(classes(once).values()) == {1}
     assert classes(once).keys() == classes(every).keys()

@@ -18,10 +18,10 @@ from support.elements import Machine, States, Step, Wrong, carry_out
 def steps_of(machine: Machine) -> list[Step]:
     """What `resharding` says."""
     room = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
-    made, needed = np.array(machine.made, np.int8), np.array(machine.needed, np.int8)
+    source, needed = np.array(machine.made, np.int8), np.array(machine.needed, np.int8)
     total = float(machine.length**machine.dims)
-    scratch = np.zeros(len(made), np.int8)
-    count = resharding(made, needed, np.array(machine.sizes), total, scratch, *room)
+    scratch = np.zeros(len(source), np.int8)
+    count = resharding(source, needed, np.array(machine.sizes), total, scratch, *room)
     operation, held = room
     return [
         Step(NAMES[kind], factors(members), factors(every), float(held[i]))
@@ -57,8 +57,8 @@ def needs(size: int, dims: int) -> list[int]:
 @pytest.mark.parametrize("dims", [1, 2])
 def test_every_pair_of_states(sizes: tuple[int, ...], dims: int) -> None:
     needed = list(product(*(needs(size, dims) for size in sizes)))
-    made = list(product(*([PARTIAL, *needs(size, dims)] for size in sizes)))
-    for one, other in product(made, needed):
+    sources = list(product(*([PARTIAL, *needs(size, dims)] for size in sizes)))
+    for one, other in product(sources, needed):
         judge(Machine(sizes, dims, one, other))
 
 
@@ -67,17 +67,17 @@ def test_three_and_four_factors(random: Random) -> None:
     sizes = random.choice([(2, 2, 2), (2, 3, 2), (3, 2, 2), (2, 2, 2, 2)])
     dims = random.choice((1, 1, 2) if len(sizes) == 3 else (1,))
     needed = [random.choice(needs(size, dims)) for size in sizes]
-    made = [random.choice([PARTIAL, *needs(size, dims)]) for size in sizes]
+    source = [random.choice([PARTIAL, *needs(size, dims)]) for size in sizes]
     for f in range(len(sizes)):
         # Most factors of a real plan stay as they are.
         if random.random() < 0.3:
-            made[f] = needed[f]
-    judge(Machine(sizes, dims, tuple(made), tuple(needed)))
+            source[f] = needed[f]
+    judge(Machine(sizes, dims, tuple(source), tuple(needed)))
 
 
-def literal(made: States, needed: States) -> list[tuple[str, set[int], set[int], float]]:
+def literal(source: States, needed: States) -> list[tuple[str, set[int], set[int], float]]:
     """Of a vector of 8 elements on 2 x 2 x 2 devices."""
-    steps = steps_of(Machine((2, 2, 2), 1, made, needed))
+    steps = steps_of(Machine((2, 2, 2), 1, source, needed))
     return [(step.name, set(step.members), set(step.every), step.held) for step in steps]
 
 

@@ -56,8 +56,8 @@ operator turn: t: float32[d=8, n=4] = transpose(a) {dim0=0, dim1=1}
 operator mix: b: float32[d=8, o=8] = linear(t, w)
 output b
 """
-    own = {unit.name: unit for unit in units(parse_graph(text))}
-    mix = own["mix"]
+    by_name = {unit.name: unit for unit in units(parse_graph(text))}
+    mix = by_name["mix"]
     assert mix.samples is not None
     assert mix.splits[mix.samples].name == "sample"
 
@@ -92,9 +92,9 @@ output y
 def test_a_sum_with_positions_has_the_samples_of_words(text: str) -> None:
     """Whatever comes first: the sum is no part of a unit without samples."""
     graph = parse_graph(text)
-    found = followed(text)
-    assert found["sum"] == "sample"
-    assert found["first"] is None
+    samples = followed(text)
+    assert samples["sum"] == "sample"
+    assert samples["first"] is None
     states = cut_by_micro_batches(graph, 2)
     assert (states["x"], states["p"], states["y"]) == (0, WHOLE, 0)
     lines = text.splitlines()

@@ -54,9 +54,9 @@ def test_random_graphs(random: Random) -> None:
 
 
 def judge(graph: OperatorGraph) -> None:
-    found = units(graph)
-    judge_membership(graph, found)
-    for unit in found:
+    groups = units(graph)
+    judge_membership(graph, groups)
+    for unit in groups:
         judge_ports(graph, unit)
         for number in range(len(unit.splits)):
             for parts in (2, 3, 4):
@@ -67,15 +67,15 @@ def judge(graph: OperatorGraph) -> None:
                 judge_shapes(graph, unit, {one: 2, other: 2})
 
 
-def judge_membership(graph: OperatorGraph, found: tuple[OpGroup, ...]) -> None:
+def judge_membership(graph: OperatorGraph, units: tuple[OpGroup, ...]) -> None:
     """All members, in the order of units, are the graph's operators in an order of running."""
-    names = [member.operator for unit in found for member in unit.members]
+    names = [member.operator for unit in units for member in unit.members]
     assert sorted(names) == sorted(operator.name for operator in graph.operators)
     known = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
     known |= {parameter.tensor.name for parameter in graph.parameters}
     by_name = {operator.name: operator for operator in graph.operators}
     position = {operator.name: place for place, operator in enumerate(graph.operators)}
-    for unit in found:
+    for unit in units:
         assert unit.name == unit.members[0].operator
         places = [position[member.operator] for member in unit.members]
         assert places == sorted(places)
@@ -99,19 +99,19 @@ def boxes(member: Member, number: int, parts: int) -> list[tuple[tuple[Box | Non
 
 def judge_inside(graph: OperatorGraph, unit: OpGroup, number: int, parts: int) -> None:
     """What each part reads of the unit is exactly what the same part made; no pending sums."""
-    made: dict[str, list[Box | None]] = {}
+    output_boxes: dict[str, list[Box | None]] = {}
     pending: set[str] = set()
     for member, operator in with_operators(graph, unit):
         cut = boxes(member, number, parts)
         split = member.splits[number]
         for index, name in enumerate(operator.inputs):
-            if name in made:
-                assert [reads[index] for reads, _ in cut] == made[name]
+            if name in output_boxes:
+                assert [reads[index] for reads, _ in cut] == output_boxes[name]
                 if name in pending:
                     assert family_of(operator).view, "a sum is read before it is summed up"
         passes = any(name in pending for name in operator.inputs)
         for index, tensor in enumerate(operator.outputs):
-            made[tensor.name] = [makes[index] for _, makes in cut]
+            output_boxes[tensor.name] = [makes[index] for _, makes in cut]
             if passes or (split is not None and split.role == "reduction"):
                 pending.add(tensor.name)
         if member is not unit.members[0] and split is not None:
@@ -121,25 +121,27 @@ def judge_inside(graph: OperatorGraph, unit: OpGroup, number: int, parts: int) -
 
 def judge_shapes(graph: OperatorGraph, unit: OpGroup, degrees: dict[int, int]) -> None:
     """Cut along two splits at once, the largest pieces still fit together."""
-    made: dict[str, Spec] = {}
+    specs: dict[str, Spec] = {}
     for member, operator in with_operators(graph, unit):
         piece = member.piece(degrees)
         for name, spec in zip(operator.inputs, piece.inputs, strict=True):
-            if name in made:
-                assert spec == made[name]
-        made.update(zip((t.name for t in operator.outputs), piece.outputs, strict=True))
+            if name in specs:
+                assert spec == specs[name]
+        specs.update(zip((t.name for t in operator.outputs), piece.outputs, strict=True))
 
 
 def judge_ports(graph: OperatorGraph, unit: OpGroup) -> None:
     """Ports name what enters and leaves, in the states in which pieces read and make it."""
-    own = [operator for _, operator in with_operators(graph, unit)]
-    made = {tensor.name for operator in own for tensor in operator.outputs}
+    operators = [operator for _, operator in with_operators(graph, unit)]
+    written = {tensor.name for operator in operators for tensor in operator.outputs}
     fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
-    read = {name for operator in own for name in operator.inputs if name is not None}
-    assert {port.tensor for port in unit.inputs} == read - made - fixed
-    inside = {operator.name for operator in own}
-    outside = {n for n in made if {r.name for r in graph.consumers[n]} - inside}
-    assert [port.tensor for port in unit.outputs] == [n for n in in_order(own) if n in outside]
+    read = {name for operator in operators for name in operator.inputs if name is not None}
+    assert {port.tensor for port in unit.inputs} == read - written - fixed
+    inside = {operator.name for operator in operators}
+    outside = {n for n in written if {r.name for r in graph.consumers[n]} - inside}
+    assert [port.tensor for port in unit.outputs] == [
+        n for n in in_order(operators) if n in outside
+    ]
     states = list(port_states(graph, unit))
     for port in unit.inputs:
         assert ("read", port.tensor, port.there) in states

@@ -80,7 +80,7 @@ def laid(problem: StepModel) -> tuple[dict[Label, Task], dict[tuple[Label, Label
             sets = [int(p) for p in graph.places[number] if p != NOWHERE]
             tasks[label] = Task(
                 int(graph.duration[number]),
-                tuple(cube_of(problem, own) for own in sets),
+                tuple(cube_of(problem, place) for place in sets),
                 tuple(graph.hold[number].tolist()),
             )
     edges = defaultdict(list)
@@ -108,7 +108,7 @@ def compare(problem: StepModel, roles: Codes) -> None:
         # Times are sums of the same numbers, perhaps in another order before they are rounded.
         assert abs(task.duration - expected.duration) <= 1, label
         pairs = zip(task.hold, expected.hold, strict=True)
-        assert all(abs(own - other) <= 1 for own, other in pairs), label
+        assert all(abs(hold - other) <= 1 for hold, other in pairs), label
     assert set(edges) == set(twin.edges)
     for pair, live in edges.items():
         assert sorted(live) == sorted(twin.edges[pair]), pair
@@ -174,7 +174,7 @@ def test_tiny_models_are_laid_as_by_the_twin(name: str) -> None:
 def arrays(problem: StepModel) -> list[np.ndarray]:
     tasks = problem.tasks
     mutable = (tasks.live, tasks.duration, tasks.places, tasks.hold, tasks.edge_live)
-    return [own.copy() for own in (*mutable, problem.roles, problem.room.moved)]
+    return [array.copy() for array in (*mutable, problem.roles, problem.room.moved)]
 
 
 def same(one: StepModel, other: StepModel) -> None:
@@ -182,8 +182,8 @@ def same(one: StepModel, other: StepModel) -> None:
     live = one.tasks.live
     assert np.array_equal(live, other.tasks.live)
     for name in ("duration", "places", "hold"):
-        own, theirs = getattr(one.tasks, name), getattr(other.tasks, name)
-        assert np.array_equal(own[live], theirs[live]), name
+        ours, theirs = getattr(one.tasks, name), getattr(other.tasks, name)
+        assert np.array_equal(ours[live], theirs[live]), name
     assert np.array_equal(one.tasks.edge_live, other.tasks.edge_live)
     assert np.array_equal(one.room.moved, other.room.moved)
     assert np.array_equal(one.roles, other.roles)

@@ -68,7 +68,7 @@ def pattern_of(cluster: Cluster, inside: int, every: int) -> Pattern:
 @st.composite
 def drawn(draw: st.DrawFn) -> tuple[Cluster, int, int]:
     """A cluster, the factors of a group and those beside."""
-    cluster = draw(clusters(3).filter(lambda own: own.devices > 1))
+    cluster = draw(clusters(3).filter(lambda candidate: candidate.devices > 1))
     uses = [draw(st.sampled_from((MEMBER, EVERY, FIRST))) for _ in factors(cluster)]
     uses[draw(st.integers(0, len(uses) - 1))] = MEMBER
     inside, every = (sum(1 << f for f, u in enumerate(uses) if u is w) for w in (MEMBER, EVERY))
@@ -89,7 +89,7 @@ def rows(prices: CollectivePrices, operation: int, inside: int, every: int) -> l
         CollectiveWay(
             fixed=float(table.fixed[w]),
             slope=float(table.slope[w]),
-            busy=tuple(((0, kind), float(own)) for kind, own in named(prices, w) if own),
+            busy=tuple(((0, kind), float(slope)) for kind, slope in named(prices, w) if slope),
             moved=float(table.moved[w]),
         )
         for w in range(first, first + count)
@@ -104,7 +104,7 @@ def test_one_collective_is_what_the_pricer_says(
     kind = OPERATIONS[operation]
     pricer = Pricer(cluster, algorithm="best" if best else "ring")
     prices = CollectivePrices(pricer, programs=False)
-    found = rows(prices, operation, inside, every)
+    ways = rows(prices, operation, inside, every)
     if kind is Movement.SEND:
         outermost = min(f.level for i, f in enumerate(factors(cluster)) if inside >> i & 1)
         inside = sum(
@@ -113,7 +113,7 @@ def test_one_collective_is_what_the_pricer_says(
             if f.level == outermost and inside >> i & 1
         )
     lines = pricer.lines(kind, pattern_of(cluster, inside, every))
-    for way, line in zip(found, lines, strict=False):
+    for way, line in zip(ways, lines, strict=False):
         assert way.fixed == pytest.approx(line.fixed * 1e9, rel=1e-12)
         assert way.slope == pytest.approx(line.per_byte * 1e9, rel=1e-12)
         expected = {
@@ -121,8 +121,8 @@ def test_one_collective_is_what_the_pricer_says(
             for (level, link), slope in line.busy
             if slope and kind is not Movement.SEND  # On channels of their own.
         }
-        assert {name: own for (_, name), own in way.busy} == pytest.approx(expected, rel=1e-12)
-    assert len(found) == len(lines)
+        assert {name: slope for (_, name), slope in way.busy} == pytest.approx(expected, rel=1e-12)
+    assert len(ways) == len(lines)
 
 
 STEPWISE = (
@@ -169,10 +169,10 @@ def test_rows_are_shared_only_by_what_costs_the_same(
 ) -> None:
     cluster, inside, every = case
     mask = (1 << len(factors(cluster))) - 1
-    there, beside = other[1] & mask, other[2] & mask
+    within, beside = other[1] & mask, other[2] & mask
     table, pricer = CollectivePrices(Pricer(cluster)).table, Pricer(cluster)
-    same = pattern_number(table, inside, every) == pattern_number(table, there, beside)
-    one, two = pattern_of(cluster, inside, every), pattern_of(cluster, there, beside)
+    same = pattern_number(table, inside, every) == pattern_number(table, within, beside)
+    one, two = pattern_of(cluster, inside, every), pattern_of(cluster, within, beside)
     if same:
         assert pricer.signature(one) == pricer.signature(two)
     assert pattern_number(table, inside, every) < table.row.shape[1]
@@ -187,11 +187,19 @@ def test_the_cheapest_way_is_taken(case: tuple[Cluster, int, int], held: float) 
         busy = np.zeros(len(prices.kinds))
         time, moved = price(prices.table, operation, inside, every, held, busy)
         ways = rows(prices, operation, inside, every)
-        assert time == pytest.approx(min(own.fixed + own.slope * held for own in ways))
+        assert time == pytest.approx(
+            min(candidate.fixed + candidate.slope * held for candidate in ways)
+        )
         assert time == pytest.approx((way.fixed + way.slope * held) * 1e9)
-        tied = [own for own in ways if own.fixed + own.slope * held == pytest.approx(time)]
-        assert moved in [pytest.approx(own.moved * held) for own in tied]
-        assert busy.sum() in [pytest.approx(sum(b for _, b in own.busy) * held) for own in tied]
+        tied = [
+            candidate
+            for candidate in ways
+            if candidate.fixed + candidate.slope * held == pytest.approx(time)
+        ]
+        assert moved in [pytest.approx(candidate.moved * held) for candidate in tied]
+        assert busy.sum() in [
+            pytest.approx(sum(b for _, b in candidate.busy) * held) for candidate in tied
+        ]
 
 
 def test_an_empty_row_says_so() -> None:
@@ -211,10 +219,10 @@ def test_a_sum_is_never_dearer_than_one_all_reduce() -> None:
             lines = pricer.lines(Collective.ALL_REDUCE, pattern_of(cluster, inside, every))
             for held in (1024.0, 1e6, GIB):
                 way = prices.way(ALL_REDUCE, inside, every, held)
-                alone, own = min(line.at(held) for line in lines), way.fixed + way.slope * held
-                assert own <= alone
-                assert (way.program is None) == (own == alone)
-                better += own < alone
+                alone, cost = min(line.at(held) for line in lines), way.fixed + way.slope * held
+                assert cost <= alone
+                assert (way.program is None) == (cost == alone)
+                better += cost < alone
     assert better > 0, "no program is ever better"
 
 
@@ -224,7 +232,7 @@ def by_hand(
     """One level's step: all nodes or GPUs are members, the other level as told."""
     line = min(
         Pricer(NODES).lines(kind, ((Digit(4, node),), (Digit(8, gpu),))),
-        key=lambda own: own.per_byte,
+        key=lambda candidate: candidate.per_byte,
     )
     return line.at(held * share)
 
@@ -251,7 +259,7 @@ def test_one_collective_a_level(
 def by_level(prices: CollectivePrices, kind: Collective) -> CollectiveWay:
     """The way with one step for each of two levels."""
     ways = prices.ways(OPERATIONS.index(kind), 0b11111, 0)
-    return next(own for own in ways if len(own.steps) == 2)
+    return next(way for way in ways if len(way.steps) == 2)
 
 
 def test_one_collective_a_level_in_seconds() -> None:
@@ -265,8 +273,8 @@ def test_bytes_that_leave_devices(case: tuple[Cluster, int, int]) -> None:
     """By what each member must receive at least, if it holds one byte or gets a part of it."""
     cluster, inside, every = case
     prices = CollectivePrices(Pricer(cluster), programs=False)
-    found = groups(pattern_of(cluster, inside, every))
-    n, count = len(found[0]), len(found)
+    device_groups = groups(pattern_of(cluster, inside, every))
+    n, count = len(device_groups[0]), len(device_groups)
     for operation, each in {
         "AllReduce": 2 * (n - 1),
         "ReduceScatter": n - 1,
@@ -298,7 +306,7 @@ def test_eight_sums_at_once_share_a_card_as_one_pattern() -> None:
 def test_eight_sums_at_once_share_a_card_as_tasks(count: int, seconds: float) -> None:
     prices = CollectivePrices(Pricer(NODES, algorithm="best"))
     way = prices.way(ALL_REDUCE, NODE_FACTORS, 0, GIB)
-    own = places(NODES, [True] * 5)
+    classes = places(NODES, [True] * 5)
     duration = round((way.fixed + way.slope * GIB) * 1e9)
     holds = [0] * len(prices.kinds)
     for (level, link), slope in way.busy:
@@ -309,14 +317,17 @@ def test_eight_sums_at_once_share_a_card_as_tasks(count: int, seconds: float) ->
     for gpu in range(count):
         digits = (gpu >> 2 & 1, gpu >> 1 & 1, gpu & 1)
         roles = np.array([WHOLE, WHOLE, *map(at, digits)], np.int8)
-        cubes.append(int(subcube(roles, own.radix)))
-    sets = [own.set_resource[own.set_start[c] : own.set_start[c + 1]].tolist() for c in cubes]
+        cubes.append(int(subcube(roles, classes.radix)))
+    sets = [
+        classes.set_resource[classes.set_start[c] : classes.set_start[c + 1]].tolist()
+        for c in cubes
+    ]
     graph = task_graph(
         edges=[],
         duration=[duration] * count,
         places=[[i] for i in range(count)],
         sets=sets,
-        kinds=own.kind.tolist(),
+        kinds=classes.kind.tolist(),
         joint=[True] * count,
         hold=[holds] * count,
     )

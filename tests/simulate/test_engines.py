@@ -157,10 +157,10 @@ def check_changes(random: Random, graph: TaskGraph, changes: int) -> int:
     accepted, frames = full.simulate(graph), 0
     for _ in range(changes):
         change = random_change(random, graph)
-        found = delta.propose(indices(change.touched), indices(change.edges))
+        makespan = delta.propose(indices(change.touched), indices(change.edges))
         frames += int(delta.trial.at[IN_FRAMES]) - 1
         expected = full.simulate(graph)
-        assert found == expected.makespan
+        assert makespan == expected.makespan
         if random.random() < 0.5:
             delta.commit()
             accepted = expected
@@ -192,13 +192,13 @@ def check_limits(random: Random) -> int:
         shorten_holds(graph)
         expected = full.simulate(graph)
         limit = random.randint(accepted.makespan - 3, accepted.makespan + 3)
-        found = delta.propose(indices(change.touched), indices(change.edges), limit)
+        makespan = delta.propose(indices(change.touched), indices(change.edges), limit)
         if expected.makespan <= limit:
-            assert found == expected.makespan
+            assert makespan == expected.makespan
         else:
-            assert limit < found <= expected.makespan
+            assert limit < makespan <= expected.makespan
         stopped += int(delta.trial.at[BOUND] > limit)
-        if found <= limit:
+        if makespan <= limit:
             delta.commit()
             accepted = expected
         else:
@@ -221,10 +221,10 @@ def test_delta_is_full_on_a_training_step(devices: int) -> None:
         unit, layout = random.randrange(UNITS), random.randrange(len(step.size))
         before = step.layout[unit]
         count, flips = lay(step, unit, layout, touched, flipped)
-        found = delta.propose(touched[:count], flipped[:flips])
+        makespan = delta.propose(touched[:count], flipped[:flips])
         whole += int(delta.trial.at[WHOLE] > 0)
         expected = full.simulate(step.graph)
-        assert found == expected.makespan
+        assert makespan == expected.makespan
         if random.random() < 0.3:
             delta.commit()
             assert same(delta.timeline, expected)

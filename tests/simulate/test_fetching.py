@@ -38,31 +38,33 @@ def trained(zero: int, micro_batches: int = 1, bandwidth: float = 1e12) -> Simul
     )
 
 
-def begins(found: Simulation, kind: str) -> dict[tuple[int, int], int]:
+def begins(simulation: Simulation, kind: str) -> dict[tuple[int, int], int]:
     """When the live tasks of a kind begin, by subject and micro-batch."""
-    labels, tasks = found.problem.labels, found.problem.tasks
+    labels, tasks = simulation.problem.labels, simulation.problem.tasks
     rows = zip(labels.kind, labels.subject, labels.micro_batch, strict=True)
     return {
-        (subject, micro): int(found.timeline.end[n] - tasks.duration[n])
-        for n, (own, subject, micro) in enumerate(rows)
-        if own == kind and tasks.live[n]
+        (subject, micro): int(simulation.timeline.end[n] - tasks.duration[n])
+        for n, (task_kind, subject, micro) in enumerate(rows)
+        if task_kind == kind and tasks.live[n]
     }
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_every_use_of_every_micro_batch_fetches(micro_batches: int) -> None:
-    found = trained(3, micro_batches)
+    simulation = trained(3, micro_batches)
     for kind in ("carry", "again"):
-        assert len(begins(found, kind)) == LAYERS * micro_batches
+        assert len(begins(simulation, kind)) == LAYERS * micro_batches
     # Each device sends half of every weight for each fetch, and half of every gradient once.
     fetched, summed = 2 * micro_batches, 1
-    assert found.problem.moved == pytest.approx(LAYERS * WEIGHT * (fetched + summed))
+    assert simulation.problem.moved == pytest.approx(LAYERS * WEIGHT * (fetched + summed))
 
 
 def test_fetching_begins_some_uses_ahead() -> None:
-    found = trained(3)
-    forward, fetched = begins(found, "forward"), begins(found, "carry")
-    readers = {b: own.legs[0].unit for b, own in enumerate(found.problem.bundles) if own.parameters}
+    simulation = trained(3)
+    forward, fetched = begins(simulation, "forward"), begins(simulation, "carry")
+    readers = {
+        b: edge.legs[0].unit for b, edge in enumerate(simulation.problem.bundles) if edge.parameters
+    }
     for (bundle, _), begin in fetched.items():
         layer = readers[bundle]
         assert begin == forward[max(0, layer - AHEAD), 0] or layer <= AHEAD
@@ -80,8 +82,8 @@ def test_what_hides_takes_no_time() -> None:
 
 def test_what_is_fetched_is_held_until_it_was_used() -> None:
     curve, other = (
-        next(curves(own.problem, own.problem.roles, own.timeline))
-        for own in (trained(3), trained(2))
+        next(curves(simulation.problem, simulation.problem.roles, simulation.timeline))
+        for simulation in (trained(3), trained(2))
     )
     assert curve.standing.parameters == LAYERS * WEIGHT / 2
     assert other.standing.parameters == LAYERS * WEIGHT

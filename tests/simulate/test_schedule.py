@@ -28,8 +28,8 @@ def text(slots: Sequence[Slot]) -> str:
 
 
 def test_1f1b_of_three_stages() -> None:
-    found = [text(order("1f1b", 3, stage, 4)) for stage in range(3)]
-    assert found == [
+    orders = [text(order("1f1b", 3, stage, 4)) for stage in range(3)]
+    assert orders == [
         "f0.0 f0.1 f0.2 b0.0 f0.3 b0.1 b0.2 b0.3",
         "f0.0 f0.1 b0.0 f0.2 b0.1 f0.3 b0.2 b0.3",
         "f0.0 b0.0 f0.1 b0.1 f0.2 b0.2 f0.3 b0.3",

@@ -41,13 +41,13 @@ GRAPHS = (convolutional(), transformer(), recurrent(), recommendation(20, 90, 40
 def everywhere(random: Random, graph: OperatorGraph, cluster: Cluster, options: Options) -> Plan:
     """Random layouts that use every device."""
     layouts = []
-    own = factors(cluster)
+    mesh = factors(cluster)
     for unit in units(graph):
         roles: list[str] = []
-        for factor in own:
+        for factor in mesh:
             number = random.randrange(-1, len(unit.splits))
             name = REPLICA if number < 0 else unit.splits[number].name
-            degree = factor.size * Layout(tuple(roles)).degrees(own[: len(roles)]).get(name, 1)
+            degree = factor.size * Layout(tuple(roles)).degrees(mesh[: len(roles)]).get(name, 1)
             micro = 1 if number < 0 else unit.micro_ways(number, options.micro_batches)
             fits = number < 0 or unit.cuttable(number, degree * micro)
             roles.append(name if fits else REPLICA)
@@ -69,8 +69,8 @@ def check_representatives(plan: Plan) -> None:
     assert round(problem.moved) == alone.prediction.moved
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda own: own.name)
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda own: own.name)
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 def test_one_device_stands_for_all(cluster: Cluster, graph: OperatorGraph) -> None:
     random = Random(cluster.name)
     check_representatives(BASELINES["data parallel"](graph, cluster))
@@ -85,7 +85,7 @@ def test_one_device_stands_for_all_in_random_graphs(random: Random) -> None:
 
 
 @pytest.mark.parametrize("zero", range(3))
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda own: own.name)
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
 def test_data_parallelism_moves_gradients_once(cluster: Cluster, zero: int) -> None:
     """Each of n devices gets all sums: 2 (n - 1) times the parameters leave devices in all."""
     graph = transformer(batch=24)
@@ -110,8 +110,8 @@ def test_sharded_parameters_are_fetched_twice() -> None:
 def test_one_device_runs_one_after_the_other(name: str) -> None:
     graph, cluster = tiny(name), Cluster.named("dgx-a100", node=1, gpu=1)
     plan = Plan.of("one", graph, cluster, [Layout(())] * len(units(graph)), Options())
-    found, pricer = simulate(plan), OperatorPricer(cluster.device)
-    tasks, bones = found.problem.tasks, found.problem.bones
+    simulation, pricer = simulate(plan), OperatorPricer(cluster.device)
+    tasks, bones = simulation.problem.tasks, simulation.problem.bones
     expected = training_step(graph, pricer)
     passes = sum(
         int(tasks.duration[t][tasks.live[t]].sum()) for t in (bones.forward, bones.backward)
@@ -124,9 +124,9 @@ def test_one_device_runs_one_after_the_other(name: str) -> None:
     launches = int(tasks.live[updates].sum()) * pricer.rates.launch
     moving = expected.update - 19 * pricer.rates.launch
     assert updating == pytest.approx((moving + launches) * 1e9, abs=rounding)
-    assert found.timeline.makespan == passes + updating
-    assert found.prediction.compute == found.prediction.step
-    assert found.prediction.moved == 0
+    assert simulation.timeline.makespan == passes + updating
+    assert simulation.prediction.compute == simulation.prediction.step
+    assert simulation.prediction.moved == 0
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much() -> None:

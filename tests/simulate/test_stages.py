@@ -31,10 +31,10 @@ def last_backward(simulation: Simulation) -> int:
 def test_a_uniform_pipeline(
     schedule: Schedule, stages: int, layers: int, micro_batches: int
 ) -> None:
-    found = last_backward(pipeline(stages, layers, options(schedule, micro_batches)))
+    end = last_backward(pipeline(stages, layers, options(schedule, micro_batches)))
     each = (FORWARD + BACKWARD) * layers // stages
     expected = (micro_batches + stages - 1) * each
-    assert expected <= found <= expected + ROUNDING * (micro_batches + stages)
+    assert expected <= end <= expected + ROUNDING * (micro_batches + stages)
 
 
 @pytest.mark.parametrize(("stages", "layers", "micro_batches"), [(2, 4, 4), (2, 8, 8), (4, 8, 8)])
@@ -54,27 +54,27 @@ def test_interleaved_stages_wait_less(stages: int, layers: int, micro_batches: i
     )
     prices, operators = several.problem.prices, several.problem.operators
     simulation = simulate(plan, prices, operators)
-    found = last_backward(simulation)
+    end = last_backward(simulation)
     # The parameters of a stage's last chunk are updated before its first chunk is done.
     tasks, update = simulation.problem.tasks, simulation.problem.bones.update
     updates = int(tasks.duration[update[update >= 0]].sum())
     each, chunks = (FORWARD + BACKWARD) * layers // stages, layers // stages
     expected = micro_batches * each + (stages - 1) * each // chunks
-    assert expected <= found < plain
+    assert expected <= end < plain
     if micro_batches > stages:
-        assert found <= expected + ROUNDING * (micro_batches + stages) * chunks + updates
+        assert end <= expected + ROUNDING * (micro_batches + stages) * chunks + updates
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("micro_batches", [1, 2, 4, 8])
 def test_activations_that_wait(schedule: Schedule, stages: int, micro_batches: int) -> None:
-    found = pipeline(stages, stages, options(schedule, micro_batches))
-    problem = found.problem
-    own = list(curves(problem, problem.roles, found.timeline))
-    assert len(own) == stages
+    simulation = pipeline(stages, stages, options(schedule, micro_batches))
+    problem = simulation.problem
+    device_curves = list(curves(problem, problem.roles, simulation.timeline))
+    assert len(device_curves) == stages
     sample = 8 * 4
-    for stage, curve in enumerate(own):
+    for stage, curve in enumerate(device_curves):
         assert curve.device == f"device {stage}"
         waiting = curve.kept
         most = micro_batches if schedule == "gpipe" else min(micro_batches, stages - stage)
@@ -86,9 +86,9 @@ def test_activations_that_wait(schedule: Schedule, stages: int, micro_batches: i
 
 
 def test_one_stage_accumulates_gradients() -> None:
-    found = pipeline(1, 2, options("1f1b", 4))
-    ends = found.timeline.end
-    forward, backward = found.problem.bones.forward, found.problem.bones.backward
+    simulation = pipeline(1, 2, options("1f1b", 4))
+    ends = simulation.timeline.end
+    forward, backward = simulation.problem.bones.forward, simulation.problem.bones.backward
     assert np.all(ends[forward[0, 1:]] - FORWARD >= ends[backward[0, :-1]])
 
 

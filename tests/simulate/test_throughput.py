@@ -66,10 +66,10 @@ def test_parts_add_up_and_only_stages_have_a_bubble() -> None:
         ParallelConfig(data=2, tensor=2),
     ):
         simulation = simulate(configured(graph, FOUR, config))
-        found = step_parts(simulation)
-        assert found.step == pytest.approx(simulation.prediction.step)
-        assert min(found) >= 0
-        assert (found.bubble > 0) == (config.pipeline > 1)
+        parts = step_parts(simulation)
+        assert parts.step == pytest.approx(simulation.prediction.step)
+        assert min(parts) >= 0
+        assert (parts.bubble > 0) == (config.pipeline > 1)
 
 
 def test_recipes_fit_with_the_fewest_micro_batches() -> None:
@@ -77,7 +77,12 @@ def test_recipes_fit_with_the_fewest_micro_batches() -> None:
     roomy = recipes(graph, FOUR, FOUR.device.memory)
     names = [name for name, _ in roomy.fitted]
     assert names[:4] == ["DDP", "FSDP (ZeRO 3)", "FSDP + AC", "HSDP 2 x 2"]
-    assert [own.plan.options.micro_batches for _, own in roomy.fitted][:4] == [1, 1, 1, 1]
+    assert [candidate.plan.options.micro_batches for _, candidate in roomy.fitted][:4] == [
+        1,
+        1,
+        1,
+        1,
+    ]
     most = roomy.fitted[1][1].prediction.memory.total
     tight = dict(recipes(graph, FOUR, type(FOUR.device.memory)(most - 1)).fitted)
     chosen = tight["FSDP (ZeRO 3)"]
@@ -86,8 +91,8 @@ def test_recipes_fit_with_the_fewest_micro_batches() -> None:
 
 
 def test_recipes_of_any_model_are_those_of_samples() -> None:
-    found = recipes(convolutional(), FOUR, FOUR.device.memory)
-    assert [name for name, _ in found.fitted] == ["DDP", "ZeRO 1", "FSDP (ZeRO 3)"]
+    outcome = recipes(convolutional(), FOUR, FOUR.device.memory)
+    assert [name for name, _ in outcome.fitted] == ["DDP", "ZeRO 1", "FSDP (ZeRO 3)"]
     odd = recipes(transformer(batch=3), FOUR, FOUR.device.memory)
     name, reason = odd.refused[0]
     assert (name, reason.partition(";")[0]) == ("DDP", "data 4 does not divide 3 samples of a step")

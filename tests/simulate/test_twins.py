@@ -29,27 +29,27 @@ from support.slow_parts import Parts as SlowParts
 def ready(plan: Plan) -> StepModel:
     """A plan laid out, without the order of a pipeline if it goes through its stages in none."""
     layouts = [plan.layout[unit.name] for unit in plan.units]
-    given = plan.graph, plan.cluster, plan.options
+    arguments = plan.graph, plan.cluster, plan.options
     try:
-        problem = StepModel(*given, pipeline=layouts)
+        problem = StepModel(*arguments, pipeline=layouts)
     except InputError:
-        problem = StepModel(*given)
+        problem = StepModel(*arguments)
     problem.lay(problem.codes(layouts))
     return problem
 
 
 def arrays(record: Any) -> dict[str, Any]:
     """What a record holds, each array with its dtype, as text."""
-    found = record._asdict().items()
+    fields = record._asdict().items()
     return {
         name: (value.dtype, value.shape, value.tobytes()) if hasattr(value, "dtype") else value
-        for name, value in found
+        for name, value in fields
     }
 
 
 def slow_loads(graph: TaskGraph) -> Ints:
     """How long each resource is held in all, task by task."""
-    found = np.zeros(len(graph.resource_kind), np.int64)
+    loads = np.zeros(len(graph.resource_kind), np.int64)
     for task in np.flatnonzero(graph.live):
         sets = [
             graph.set_resource[graph.set_start[place] : graph.set_start[place + 1]]
@@ -57,20 +57,20 @@ def slow_loads(graph: TaskGraph) -> Ints:
             if place != NOWHERE
         ]
         held = np.unique(np.concatenate(sets)) if sets else np.zeros(0, np.int32)
-        found[held] += graph.hold[task, graph.resource_kind[held]]
-    return found
+        loads[held] += graph.hold[task, graph.resource_kind[held]]
+    return loads
 
 
 @given(plans(repeating=True))
 def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
     layouts, options = [plan.layout[unit.name] for unit in plan.units], plan.options
-    given = plan.graph, plan.cluster, options
+    arguments = plan.graph, plan.cluster, options
     chain: tuple[tuple[Label, Label], ...] = ()
     try:
-        problem = StepModel(*given, pipeline=layouts)
+        problem = StepModel(*arguments, pipeline=layouts)
         chain = tuple(chained(problem.units, layouts, problem.bundles, options))
     except InputError:
-        problem, layouts = StepModel(*given), [Layout(())] * len(plan.units)
+        problem, layouts = StepModel(*arguments), [Layout(())] * len(plan.units)
     fetching = ahead(problem.units, layouts, problem.bundles, options)
     bones, tasks, labels = skeleton(
         problem.units,

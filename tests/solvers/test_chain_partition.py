@@ -13,13 +13,13 @@ from meshwright.solvers.chain_partition import SLACK, Staging, staged
 
 def every(loads: list[int], crossing: list[int], stages: int) -> list[Staging]:
     """All ways to cut, each with what it comes to by the definition."""
-    found = []
+    stagings = []
     for inner in combinations(range(1, len(loads)), stages - 1):
         runs = list(pairwise((0, *inner, len(loads))))
         pace = max(max(sum(loads[a:b]), crossing[a] + crossing[b]) for a, b in runs)
         stage = tuple(number for number, (a, b) in enumerate(runs) for _ in range(a, b))
-        found.append(Staging(stage, float(pace), float(sum(crossing[cut] for cut in inner))))
-    return found
+        stagings.append(Staging(stage, float(pace), float(sum(crossing[cut] for cut in inner))))
+    return stagings
 
 
 @st.composite
@@ -34,10 +34,10 @@ def test_the_pace_is_the_least_with_many_micro_batches(
     given_pipeline: tuple[list[int], list[int], int],
 ) -> None:
     loads, crossing, stages = given_pipeline
-    found = staged(loads, crossing, stages, 10**6)
+    staging = staged(loads, crossing, stages, 10**6)
     ways = every(loads, crossing, stages)
-    assert found in ways
-    assert found.pace == min(own.pace for own in ways)
+    assert staging in ways
+    assert staging.pace == min(way.pace for way in ways)
 
 
 @given(pipelines(), st.integers(1, 8))
@@ -46,15 +46,15 @@ def test_of_all_cuts_within_a_pace_the_least_crosses(
 ) -> None:
     loads, crossing, stages = given_pipeline
     ways = every(loads, crossing, stages)
-    least = min(own.pace for own in ways)
-    found = staged(loads, crossing, stages, micro)
+    least = min(way.pace for way in ways)
+    staging = staged(loads, crossing, stages, micro)
 
-    def time(own: Staging) -> float:
-        return own.crossing + (micro - 1) * own.pace
+    def time(way: Staging) -> float:
+        return way.crossing + (micro - 1) * way.pace
 
     for slack in SLACK:
-        within = [own.crossing for own in ways if own.pace <= slack * least]
-        assert time(found) <= min(within) + (micro - 1) * slack * least + 1e-6
+        within = [way.crossing for way in ways if way.pace <= slack * least]
+        assert time(staging) <= min(within) + (micro - 1) * slack * least + 1e-6
 
 
 def test_cuts_where_little_crosses() -> None:

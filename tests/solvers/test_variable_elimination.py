@@ -31,14 +31,14 @@ def pairs_of(series: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list[tup
 
 def _grown(moves: list[int]) -> list[tuple[int, int]]:
     """Each number takes an edge by its place and puts a node into it, odd ones beside it."""
-    found, nodes = [(0, 1)], 2
+    edges, nodes = [(0, 1)], 2
     for move in moves:
-        i, j = found[(move // 2) % len(found)]
+        i, j = edges[(move // 2) % len(edges)]
         if not move % 2:
-            found.remove((i, j))
-        found += [(i, nodes), (j, nodes)]
+            edges.remove((i, j))
+        edges += [(i, nodes), (j, nodes)]
         nodes += 1
-    return found
+    return edges
 
 
 @st.composite
@@ -55,8 +55,8 @@ def weighted(
     random = np.random.default_rng(seed)
 
     def drawn(*shape: int) -> Costs:
-        found = random.integers(0, 20, shape).astype(np.float64)
-        return np.where(random.random(shape) < 0.1, np.inf, found) if infinite else found
+        costs = random.integers(0, 20, shape).astype(np.float64)
+        return np.where(random.random(shape) < 0.1, np.inf, costs) if infinite else costs
 
     known: dict[tuple[int, int], Costs] = {}
     edges_of = {}
@@ -87,15 +87,15 @@ MANY = weighted(
 
 def brute(graph: CostGraph, one: int, other: int) -> Costs:
     """The least cost of all choices with each pair of choices at two nodes."""
-    found = np.full((len(graph.nodes[one]), len(graph.nodes[other])), np.inf)
+    least = np.full((len(graph.nodes[one]), len(graph.nodes[other])), np.inf)
     for choice in every(graph):
         at = choice[one], choice[other]
-        found[at] = min(found[at], cost(graph, choice))
-    return found
+        least[at] = min(least[at], cost(graph, choice))
+    return least
 
 
 def every(graph: CostGraph) -> Iterator[tuple[int, ...]]:
-    return product(*(range(len(own)) for own in graph.nodes))
+    return product(*(range(len(costs)) for costs in graph.nodes))
 
 
 @given(SERIES)
@@ -141,12 +141,12 @@ def test_what_is_loosened_counts_as_its_least() -> None:
 @given(SERIES)
 def test_the_bound_of_series_and_parallel_parts_is_the_least_cost(graph: CostGraph) -> None:
     least, choice = bounded(graph)
-    assert least == min(cost(graph, own) for own in every(graph)) == cost(graph, choice)
+    assert least == min(cost(graph, candidate) for candidate in every(graph)) == cost(graph, choice)
 
 
 @given(DENSE)
 def test_a_bound_is_never_above_the_least(graph: CostGraph) -> None:
-    assert bounded(graph)[0] <= min(cost(graph, own) for own in every(graph))
+    assert bounded(graph)[0] <= min(cost(graph, choice) for choice in every(graph))
 
 
 @given(st.one_of(SERIES, DENSE, MANY), st.data())

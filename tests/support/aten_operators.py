@@ -27,18 +27,19 @@ def _overloads() -> Iterator[OpOverload]:
 def overloads() -> tuple[OpOverload, ...]:
     """Those that give a tensor and write into none."""
     return tuple(
-        own
-        for own in _overloads()
-        if not own._schema.is_mutable and any("Tensor" in str(r.type) for r in own._schema.returns)
+        overload
+        for overload in _overloads()
+        if not overload._schema.is_mutable
+        and any("Tensor" in str(r.type) for r in overload._schema.returns)
     )
 
 
 def tagged(tag: torch.Tag) -> set[str]:
     """Kinds of which some overload has a tag."""
-    return {kind_of(own) for own in overloads() if tag in own.tags}
+    return {kind_of(overload) for overload in overloads() if tag in overload.tags}
 
 
 def composites() -> set[str]:
     """Kinds that `torch.export` leaves whole though PyTorch defines them by others."""
     left = _collect_all_valid_cia_ops_for_aten_namespace()
-    return {kind_of(own) for own in overloads() if own in left}
+    return {kind_of(overload) for overload in overloads() if overload in left}

@@ -71,7 +71,7 @@ def attention(text: str) -> OperatorGraph:
     """Two layers of attention over 4 heads of 4, as a text with {i} and the layer before, {x}."""
     wide = "float32[n=8, s=6, d=16]"
     texts = [text.format(i=i, x=f"h{i}", y=f"h{i + 1}") for i in range(2)]
-    lines = [line.strip() for own in texts for line in own.splitlines() if line.strip()]
+    lines = [line.strip() for layer in texts for line in layer.splitlines() if line.strip()]
     lines.sort(key=lambda line: not line.startswith("parameter"))
     last = [f"operator last: y: {wide} = gelu(h2)", "output y"]
     return parse_graph("\n".join(["graph attention", f"input h0: {wide}", *lines, *last]))

@@ -22,9 +22,9 @@ def reduced_in_runs(size: int, members: int) -> float:
     """An AllReduce of `size` bytes inside each run of consecutive ranks."""
     starts = range(0, dist.get_world_size(), members)
     groups = [dist.new_group(list(range(start, start + members))) for start in starts]
-    own = groups[dist.get_rank() // members]
+    group = groups[dist.get_rank() // members]
     total = torch.full((size // 4,), float(dist.get_rank()), device=device_of_rank())
-    dist.all_reduce(total, group=own)
+    dist.all_reduce(total, group=group)
     return total[-1].item()
 
 
@@ -34,7 +34,7 @@ def rates(size: int, pairs: Sequence[tuple[int, int]]) -> list[float]:
     The clock starts before the sender is told to begin, so that no byte is on its way yet.
     """
     data, go = torch.zeros(size // 4), torch.zeros(1)
-    rank, found = dist.get_rank(), []
+    rank, speeds = dist.get_rank(), []
     for _ in range(3):
         dist.barrier()
         for source, target in pairs:
@@ -45,8 +45,8 @@ def rates(size: int, pairs: Sequence[tuple[int, int]]) -> list[float]:
                 start = time.monotonic()
                 dist.send(go, source)
                 dist.recv(data, source)
-                found.append(size / (time.monotonic() - start))
-    return found
+                speeds.append(size / (time.monotonic() - start))
+    return speeds
 
 
 def sleeping() -> None:

@@ -123,37 +123,37 @@ def stages(
     graph: OperatorGraph, question: PlanRequest, options: Options
 ) -> Iterator[tuple[tuple[Layout, ...], list[list[Layout]]]]:
     """Choices for every unit that make the same pipeline, each with one that tells its stages."""
-    own = [legal(unit, question, options.micro_batches) for unit in units(graph)]
+    by_unit = [legal(unit, question, options.micro_batches) for unit in units(graph)]
     if options.micro_batches == 1:
-        yield (), own
+        yield (), by_unit
         return
-    by_stage: list[Mapping[Stage, list[Layout]]] = [_by_stage(choices) for choices in own]
+    by_stage: list[Mapping[Stage, list[Layout]]] = [_by_stage(choices) for choices in by_unit]
     for places in product(*by_stage):
-        choices = [found[place] for found, place in zip(by_stage, places, strict=True)]
-        yield tuple(own[0] for own in choices), choices
+        choices = [staged[place] for staged, place in zip(by_stage, places, strict=True)]
+        yield tuple(layouts[0] for layouts in choices), choices
 
 
 def _by_stage(choices: list[Layout]) -> dict[Stage, list[Layout]]:
-    found: dict[Stage, list[Layout]] = {}
+    by_stage: dict[Stage, list[Layout]] = {}
     for layout in choices:
-        found.setdefault(layout.coordinates(), []).append(layout)
-    return found
+        by_stage.setdefault(layout.coordinates(), []).append(layout)
+    return by_stage
 
 
 def legal(unit: OpGroup, question: PlanRequest, micro_batches: int) -> list[Layout]:
     """The layouts of a unit that leave every micro-batch enough to cut."""
-    own = factors(question.cluster)
+    mesh = factors(question.cluster)
     return [
         layout
         for layout in layouts(unit.extents, question.cluster, symmetric=False)
-        if _large_enough(unit, layout, own, micro_batches)
+        if _large_enough(unit, layout, mesh, micro_batches)
     ]
 
 
 def _large_enough(
-    unit: OpGroup, layout: Layout, own: tuple[MeshFactor, ...], micro_batches: int
+    unit: OpGroup, layout: Layout, mesh: tuple[MeshFactor, ...], micro_batches: int
 ) -> bool:
-    degrees = layout.degrees(own)
+    degrees = layout.degrees(mesh)
     return all(
         unit.cuttable(number, degrees.get(split.name, 1) * unit.micro_ways(number, micro_batches))
         for number, split in enumerate(unit.splits)
@@ -181,7 +181,7 @@ def allowed(question: PlanRequest) -> tuple[Options, ...]:
         for devices in (possible if stage else (0,))
         if stage or not int(within or 0)
         for recompute in ((False, True) if again is None else (again == "yes",))
-        for again_in in range(max(1, sum(own.count for own in layers(question.graph))))
+        for again_in in range(max(1, sum(layer.count for layer in layers(question.graph))))
         if recompute or not again_in
         for size in ((0, 1 << 30) if bucket is None else (int(bucket),))
     )
@@ -195,14 +195,14 @@ def batch(question: PlanRequest) -> int:
 def reachable(question: PlanRequest, steps: int = REWRITES) -> tuple[OperatorGraph, ...]:
     """The graph, and what rules make of it in at most so many steps."""
     rules = RuleSet(algebra(question.constraints.rules))
-    found = {canonical_hash(question.graph): question.graph}
+    graphs = {canonical_hash(question.graph): question.graph}
     last = [Matcher(question.graph, rules)]
     for _ in range(steps):
-        made = [matcher.rewrite(match) for matcher in last for match in matcher.matches]
-        fresh = {canonical_hash(own.graph): own for own in reversed(made)}
-        last = [own for name, own in fresh.items() if name not in found]
-        found |= {name: own.graph for name, own in fresh.items() if name not in found}
-    return tuple(found.values())
+        rewritten = [matcher.rewrite(match) for matcher in last for match in matcher.matches]
+        fresh = {canonical_hash(matcher.graph): matcher for matcher in reversed(rewritten)}
+        last = [matcher for name, matcher in fresh.items() if name not in graphs]
+        graphs |= {name: matcher.graph for name, matcher in fresh.items() if name not in graphs}
+    return tuple(graphs.values())
 
 
 @cache

@@ -33,11 +33,11 @@ def require_as_plain_ddp(
     plans: Sequence[AnyReductionPlan], ranks: int, home: Home | None = None
 ) -> None:
     """By every plan the ranks have the gradients and parameters of plain DDP, all the same."""
-    found = run_ranks(trained, [None, *plans], 5, ranks=ranks, home=home)
-    results = cast(list[list[list[list[float]]]], found)
+    by_rank = run_ranks(trained, [None, *plans], 5, ranks=ranks, home=home)
+    results = cast(list[list[list[list[float]]]], by_rank)
     for plain, *ours in results:
-        for own in ours:
-            for expected, numbers in zip(plain, own, strict=True):
+        for hooked in ours:
+            for expected, numbers in zip(plain, hooked, strict=True):
                 assert len(numbers) == 40 * 60 + 60 + 60 * 30 + 30 + 30 + 1
                 torch.testing.assert_close(torch.tensor(numbers), torch.tensor(expected))
     for rank in results[1:]:

@@ -34,10 +34,10 @@ class Derivation(NamedTuple):
     """The first output as one expression."""
 
 
-def derive(own: Derivation) -> Iterator[tuple[str, OperatorGraph]]:
+def derive(derivation: Derivation) -> Iterator[tuple[str, OperatorGraph]]:
     """Every step of a chain with the graph that it gives."""
-    matcher = Matcher(parse_graph(own.graph), RULES, PARAMETERS)
-    for step in own.chain:
+    matcher = Matcher(parse_graph(derivation.graph), RULES, PARAMETERS)
+    for step in derivation.chain:
         fitting = [
             match
             for match in matcher.matches
@@ -59,7 +59,7 @@ def expression(graph: OperatorGraph, tensor: str) -> str:
     assert reading is not None
     settings = ", ".join(map(str, reading.settings))
     inputs = ", ".join(expression(graph, maker.inputs[n] or "") for n in reading.order)
-    output = [own.name for own in maker.outputs].index(tensor)
+    output = [other.name for other in maker.outputs].index(tensor)
     return "".join(
         (reading.operator, f"[{settings}]" if settings else "", f"({inputs})",
          f".{output}" if output else "")

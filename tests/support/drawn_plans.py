@@ -109,8 +109,8 @@ def _batches(model: str) -> tuple[int, ...]:
 
 def _cluster(rng: random.Random) -> Cluster:
     sizes = rng.choice(SIZES)
-    own = machine(*sizes)
-    return own if len(sizes) > 1 else wired(own)
+    cluster = machine(*sizes)
+    return cluster if len(sizes) > 1 else wired(cluster)
 
 
 def wired(cluster: Cluster) -> Cluster:
@@ -152,30 +152,30 @@ def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
         shard_within=rng.choice((0, *neighbours)),
         bucket=Bytes(rng.choice((0, 4096, 10**6))),
     )
-    own = units(graph)
-    places = _places(own, cluster, options, rng)
+    groups = units(graph)
+    places = _places(groups, cluster, options, rng)
     idle = options.micro_batches == 1 and rng.random() < 0.5
     plan = Plan.of(
-        "drawn", graph, cluster, _layouts(own, cluster, places, options, idle, rng), options
+        "drawn", graph, cluster, _layouts(groups, cluster, places, options, idle, rng), options
     )
     return _with_programs(plan, rng)
 
 
 def _places(
-    own: Sequence[OpGroup], cluster: Cluster, options: Options, rng: random.Random
+    groups: Sequence[OpGroup], cluster: Cluster, options: Options, rng: random.Random
 ) -> list[Place]:
     """Where each unit sits: stages of a pipeline, or nowhere in particular."""
     sizes = [factor.size for factor in factors(cluster)]
     everywhere: Place = (None,) * len(sizes)
     if options.micro_batches == 1 or rng.random() < 0.2:
-        return [everywhere] * len(own)
+        return [everywhere] * len(groups)
     stages = _stages(sizes, rng)
     chunks = 2 if options.schedule == "interleaved" and rng.random() < 0.7 else 1
     parts = stages * chunks
-    if len(own) < len(parts):
-        return [everywhere] * len(own)
-    cuts = sorted(rng.sample(range(1, len(own)), len(parts) - 1))
-    bounds = zip((0, *cuts), (*cuts, len(own)), strict=True)
+    if len(groups) < len(parts):
+        return [everywhere] * len(groups)
+    cuts = sorted(rng.sample(range(1, len(groups)), len(parts) - 1))
+    bounds = zip((0, *cuts), (*cuts, len(groups)), strict=True)
     return [
         place
         for place, (first, last) in zip(parts, bounds, strict=True)
@@ -186,18 +186,18 @@ def _places(
 def _stages(sizes: Sequence[int], rng: random.Random) -> list[Place]:
     """One for each coordinate of a factor; of two factors, or of unequal width, at times."""
     free = (None,) * (len(sizes) - 1)
-    stages: list[Place] = [(own, *free) for own in range(sizes[0])]
+    stages: list[Place] = [(coordinate, *free) for coordinate in range(sizes[0])]
     if len(sizes) == 1 or rng.random() < 0.6:
         return stages
     beyond = (None,) * (len(sizes) - 2)
-    finer: list[Place] = [(0, own, *beyond) for own in range(sizes[1])]
+    finer: list[Place] = [(0, coordinate, *beyond) for coordinate in range(sizes[1])]
     if rng.random() < 0.5:
         return [*finer, *stages[1:]]
     return [(one, two, *beyond) for one in range(sizes[0]) for two in range(sizes[1])]
 
 
 def _layouts(
-    own: Sequence[OpGroup],
+    groups: Sequence[OpGroup],
     cluster: Cluster,
     places: Sequence[Place],
     options: Options,
@@ -205,8 +205,8 @@ def _layouts(
     rng: random.Random,
 ) -> list[Layout]:
     before: tuple[str, ...] = ()
-    found: list[Layout] = []
-    for unit, place in zip(own, places, strict=True):
+    layouts: list[Layout] = []
+    for unit, place in zip(groups, places, strict=True):
         layout = _alone(place)
         for _ in range(TRIES):
             roles = before if before and rng.random() < 0.4 else _roles(unit, cluster, idle, rng)
@@ -218,9 +218,9 @@ def _layouts(
             if _legal(Layout(roles), unit, cluster, options):
                 layout = Layout(roles)
                 break
-        found.append(layout)
+        layouts.append(layout)
         before = layout.roles
-    return found
+    return layouts
 
 
 def _everywhere(roles: tuple[str, ...], idle: bool) -> tuple[str, ...]:
@@ -248,12 +248,12 @@ def _roles(unit: OpGroup, cluster: Cluster, idle: bool, rng: random.Random) -> t
 
 
 def _legal(layout: Layout, unit: OpGroup, cluster: Cluster, options: Options) -> bool:
-    own = factors(cluster)
+    cluster_factors = factors(cluster)
     try:
-        checked_layout(layout, unit.extents, own, unit.name)
+        checked_layout(layout, unit.extents, cluster_factors, unit.name)
     except InputError:
         return False
-    degrees, micro = layout.degrees(own), options.micro_batches
+    degrees, micro = layout.degrees(cluster_factors), options.micro_batches
     return all(
         unit.cuttable(number, degrees.get(split.name, 1) * unit.micro_ways(number, micro))
         for number, split in enumerate(unit.splits)
@@ -282,15 +282,15 @@ def _with_programs(plan: Plan, rng: random.Random) -> Plan:
 def _chains(plan: Plan, rng: random.Random) -> Iterator[PlannedChain]:
     """Random steps for some of its other collectives."""
     script = Script(plan)
-    found = {
+    collectives = {
         (step.kind, step.inside): None
         for step in all_steps(script)
         if isinstance(step, GroupCollective) and step.kind is not Collective.ALL_REDUCE
     }
-    shards = [kept.shards for own in script.buckets for kept in own.parameters if kept.shards]
+    shards = [kept.shards for bucket in script.buckets for kept in bucket.parameters if kept.shards]
     for kind in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
-        found |= {(kind, own): None for own in shards}
-    for kind, over in found:
+        collectives |= {(kind, shard): None for shard in shards}
+    for kind, over in collectives:
         if len(over) > 1 and rng.random() < 0.6:
             order = rng.sample(over, len(over))
             cut = rng.randrange(1, len(over))
@@ -299,11 +299,11 @@ def _chains(plan: Plan, rng: random.Random) -> Iterator[PlannedChain]:
 
 
 def _program(plan: Plan, inside: Sequence[int], beside: Sequence[int], rng: random.Random) -> str:
-    bits, others = (sum(1 << f for f in own) for own in (inside, beside))
+    bits, others = (sum(1 << f for f in factor_set) for factor_set in (inside, beside))
     return str(rng.choice(_programs(plan.cluster, bits, others)))
 
 
 @cache
 def _programs(cluster: Cluster, inside: int, beside: int) -> tuple[str, ...]:
     hierarchy = summed_hierarchy(cluster, inside, beside)
-    return tuple(str(own) for own in synthesize(hierarchy, limit=3))
+    return tuple(str(program) for program in synthesize(hierarchy, limit=3))

@@ -54,8 +54,8 @@ def place(state: int) -> int | None:
 class Machine:
     """Factors of some sizes, a tensor of some dims, and where it is made and needed."""
 
-    def __init__(self, sizes: Sequence[int], dims: int, made: States, needed: States) -> None:
-        self.sizes, self.dims, self.made, self.needed = tuple(sizes), dims, made, needed
+    def __init__(self, sizes: Sequence[int], dims: int, produced: States, needed: States) -> None:
+        self.sizes, self.dims, self.made, self.needed = tuple(sizes), dims, produced, needed
         self.length = math.prod(sizes)
         self.devices = list(product(*map(range, sizes)))
 
@@ -72,9 +72,9 @@ class Machine:
 
     def portion(self, indices: frozenset[int], f: int, device: Device) -> frozenset[int]:
         """An equal part of some indices, by a device's coordinate along a factor."""
-        own = sorted(indices)
-        size = len(own) // self.sizes[f]
-        return frozenset(own[device[f] * size : (device[f] + 1) * size])
+        ordered = sorted(indices)
+        size = len(ordered) // self.sizes[f]
+        return frozenset(ordered[device[f] * size : (device[f] + 1) * size])
 
     def digit(self, indices: frozenset[int], f: int, device: Device) -> frozenset[int]:
         """Those indices that are needed at a device's coordinate along a factor."""
@@ -109,11 +109,11 @@ class Machine:
         """Whether every device has what it needs."""
         for device in self.devices:
             if self.here(self.needed, device):
-                found = holdings.get(device)
-                if found is None or found.sums != self.whole_sum:
+                holding = holdings.get(device)
+                if holding is None or holding.sums != self.whole_sum:
                     return False
                 box = self.box(self.needed, device)
-                if not all(own <= has for own, has in zip(box, found.dims, strict=True)):
+                if not all(needed <= has for needed, has in zip(box, holding.dims, strict=True)):
                     return False
         return True
 
@@ -181,11 +181,11 @@ class _Run:
                 raise Wrong(step.name)
 
     def _groups(self, members: frozenset[int]) -> Iterator[list[Device]]:
-        found: dict[Device, list[Device]] = {}
+        groups: dict[Device, list[Device]] = {}
         for device in self.machine.devices:
             key = tuple(0 if f in members else x for f, x in enumerate(device))
-            found.setdefault(key, []).append(device)
-        yield from found.values()
+            groups.setdefault(key, []).append(device)
+        yield from groups.values()
 
     def _spread(self, members: frozenset[int]) -> None:
         """Everybody of a group gets what one of it has."""
@@ -229,7 +229,7 @@ class _Run:
         return self._with(holding, dim, keep(holding.dims[dim], f, device))
 
     def _with(self, holding: Holding, dim: int, indices: frozenset[int]) -> Holding:
-        dims = tuple(indices if d == dim else own for d, own in enumerate(holding.dims))
+        dims = tuple(indices if d == dim else kept for d, kept in enumerate(holding.dims))
         return Holding(dims, holding.sums)
 
     def _sum(self, members: frozenset[int]) -> None:

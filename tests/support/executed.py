@@ -89,18 +89,18 @@ def tiny(name: str, batch: int, dtype: str = "float64") -> Model:
     return Model(
         in_dtype(graph, dtype),
         {
-            key: (own.to(real) if own.is_floating_point() else own)
+            key: (value.to(real) if value.is_floating_point() else value)
             .detach()
             .reshape(graph.specs[key].shape)
             .numpy()
             .copy()
-            for key, own in values.items()
+            for key, value in values.items()
         },
     )
 
 
 def tensors(values: Mapping[str, Array]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(own.copy()) for name, own in values.items()}
+    return {name: torch.from_numpy(array.copy()) for name, array in values.items()}
 
 
 def by_library(model: Model) -> tuple[float, Arrays]:
@@ -111,24 +111,24 @@ def by_library(model: Model) -> tuple[float, Arrays]:
         values[name].requires_grad_()
     assert graph.loss is not None
     loss = execute(graph, values)[graph.loss]
-    found: Sequence[Tensor | None] = torch.autograd.grad(
+    gradients: Sequence[Tensor | None] = torch.autograd.grad(
         loss, [values[name] for name in learnt], allow_unused=True
     )
     return loss.item(), {
-        name: np.zeros(values[name].shape) if own is None else own.numpy()
-        for name, own in zip(learnt, found, strict=True)
+        name: np.zeros(values[name].shape) if gradient is None else gradient.numpy()
+        for name, gradient in zip(learnt, gradients, strict=True)
     }
 
 
 def trained_each(all_: Sequence[Training], models: Mapping[str, Arrays]) -> list[Trained]:
     """What this rank has after each training, one after the other."""
-    found, wire = [], Communicator()
-    for number, own in enumerate(all_):
+    outcomes, wire = [], Communicator()
+    for number, training in enumerate(all_):
         try:
-            found.append(trained(own, models[own.model], wire))
+            outcomes.append(trained(training, models[training.model], wire))
         except Exception as error:
             raise RuntimeError(f"training {number} of {len(all_)} failed") from error
-    return found
+    return outcomes
 
 
 BACKENDS: dict[str, Backend | None] = {
@@ -139,21 +139,23 @@ BACKENDS: dict[str, Backend | None] = {
 """What runs segments."""
 
 
-def trained(own: Training, arrays: Arrays, wire: Communicator) -> Trained:
+def trained(training: Training, arrays: Arrays, wire: Communicator) -> Trained:
     """What this rank has after training a plan."""
     device = device_of_rank()
-    executor = Executor(own.plan, wire, dist.get_rank(), device, backend=BACKENDS[own.backend])
+    executor = Executor(
+        training.plan, wire, dist.get_rank(), device, backend=BACKENDS[training.backend]
+    )
     values = {name: value.to(device) for name, value in tensors(arrays).items()}
     take_constants(executor, values)
-    learnt = own.plan.graph.parameters
+    learnt = training.plan.graph.parameters
     state = {n: values[p.tensor.name].view(p.stored.shape) for p in learnt for n in names_of(p)}
     load_state(executor, state)
     pieces = [piece for piece in executor.parameters.pieces.values() if piece.seen.requires_grad]
-    update = OPTIMIZERS[own.optimizer]
+    update = OPTIMIZERS[training.optimizer]
     memory: list[Memory] = [{} for _ in pieces]
     losses, sent = list[float](), [executor.wire.sent]
     gradients: Parts = {}
-    for step in range(own.steps):
+    for step in range(training.steps):
         losses.append(executor.step(values).item())
         executor.wire.finish()
         sent.append(executor.wire.sent)
@@ -207,30 +209,30 @@ def _part(piece: ParameterPiece, values: Tensor) -> Part:
 
 def whole(parts: Parts) -> Arrays:
     """What one device has, by name."""
-    return {name: own.values for name, own in parts.items()}
+    return {name: part.values for name, part in parts.items()}
 
 
-def errors(expected: Arrays, found: Sequence[Parts]) -> dict[str, float]:
+def errors(expected: Arrays, parts_by_rank: Sequence[Parts]) -> dict[str, float]:
     """For each tensor the largest error, relative to its largest number; infinite if some is
     missing.
 
     What is small beside all others is rounding: the gradient of a bias of keys is zero.
     """
-    least = 1e-6 * max(np.abs(own).max(initial=0.0) for own in expected.values())
-    missing = {name: np.ones(own.shape, bool) for name, own in expected.items()}
+    least = 1e-6 * max(np.abs(array).max(initial=0.0) for array in expected.values())
+    missing = {name: np.ones(array.shape, bool) for name, array in expected.items()}
     worst = dict.fromkeys(expected, 0.0)
-    for parts in found:
+    for parts in parts_by_rank:
         for name, (box, first, values) in parts.items():
             place = tuple(slice(a, b) for a, b in box)
             scale = float(max(np.abs(expected[name]).max(initial=0.0), least))
             row = slice(first, first + values.size)
-            own = expected[name][place].reshape(-1)[row]
-            wrong = float(np.abs(own - values.reshape(-1)).max(initial=0.0))
+            reference = expected[name][place].reshape(-1)[row]
+            wrong = float(np.abs(reference - values.reshape(-1)).max(initial=0.0))
             worst[name] = max(worst[name], wrong / scale if wrong else 0.0)
             mask = missing[name][place].copy().reshape(-1)
             mask[row] = False
             missing[name][place] = mask.reshape(missing[name][place].shape)
     return {
-        name: float("inf") if missing[name].any() or np.isnan(own) else own
-        for name, own in worst.items()
+        name: float("inf") if missing[name].any() or np.isnan(error) else error
+        for name, error in worst.items()
     }

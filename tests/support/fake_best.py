@@ -41,6 +41,6 @@ def best_plan(question: PlanRequest, budget: Budget, **_: object) -> PlanResult:
 
 def module() -> ModuleType:
     """The module in which sweeps look for a search."""
-    found = ModuleType("meshwright.search.joint.planner")
-    found.best_plan = best_plan  # type: ignore[attr-defined]
-    return found
+    planner = ModuleType("meshwright.search.joint.planner")
+    planner.best_plan = best_plan  # type: ignore[attr-defined]
+    return planner

@@ -33,7 +33,7 @@ def _frozen(plan: Plan) -> Frozen:
     model = parallelize(frozen_net(), plan)
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)
     named = dict(model.named_parameters())
-    before = {name: own.detach().clone() for name, own in named.items()}
+    before = {name: parameter.detach().clone() for name, parameter in named.items()}
     for step in range(2):
         sent = model.executor.wire.sent
         optimizer.zero_grad()
@@ -41,13 +41,13 @@ def _frozen(plan: Plan) -> Frozen:
         optimizer.step()
         sent = model.executor.wire.sent - sent
     return Frozen(
-        {name: own.grad is not None for name, own in named.items()},
-        {name: bool(optimizer.state.get(own)) for name, own in named.items()},
-        {name: _local_equal(own, before[name]) for name, own in named.items()},
+        {name: parameter.grad is not None for name, parameter in named.items()},
+        {name: bool(optimizer.state.get(parameter)) for name, parameter in named.items()},
+        {name: _local_equal(parameter, before[name]) for name, parameter in named.items()},
         sent,
     )
 
 
 def _local_equal(one: Tensor, other: Tensor) -> bool:
-    pair = [own.to_local() if isinstance(own, DTensor) else own for own in (one, other)]
+    pair = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in (one, other)]
     return torch.equal(*pair)

@@ -36,7 +36,7 @@ def any_graphs(draw: st.DrawFn) -> OperatorGraph:
     known = names[:3]
     while rest:
         outputs = draw(st.integers(1, 2))
-        made, rest = rest[:outputs], rest[outputs:]
+        produced, rest = rest[:outputs], rest[outputs:]
         keys = draw(st.lists(st.sampled_from(["dim", "p", "value"]), unique=True, max_size=3))
         operators.append(
             Operator(
@@ -45,12 +45,12 @@ def any_graphs(draw: st.DrawFn) -> OperatorGraph:
                 inputs=tuple(
                     draw(st.lists(st.none() | st.sampled_from(known), min_size=0, max_size=3))
                 ),
-                outputs=tuple(made),
+                outputs=tuple(produced),
                 attributes=tuple((key, draw(VALUES)) for key in sorted(keys)),
                 layer=draw(st.just("") | NAMES),
             )
         )
-        known = known + [tensor.name for tensor in made]
+        known = known + [tensor.name for tensor in produced]
     return OperatorGraph(
         name=draw(st.sampled_from(["g", "zoo:bert large"])),
         inputs=(x,),

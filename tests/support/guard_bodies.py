@@ -87,7 +87,7 @@ def called(plan: Plan) -> list[float | str]:
     """Losses and sentences of calls by order and by name."""
     model = parallelize(model_of(), plan)
     tokens, scale, targets = batch_of()
-    found: list[float | str] = []
+    outcomes: list[float | str] = []
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         ((tokens, scale, targets), {}),
         ((), {"targets": targets, "scale": scale, "tokens": tokens}),
@@ -100,10 +100,10 @@ def called(plan: Plan) -> list[float | str]:
     ]
     for by_order, by_name in calls:
         try:
-            found.append(model(*by_order, **by_name).item())
+            outcomes.append(model(*by_order, **by_name).item())
         except InputError as error:
-            found.append(str(error))
-    return found
+            outcomes.append(str(error))
+    return outcomes
 
 
 def different_batches(plan: Plan, what: str) -> str:
@@ -120,10 +120,10 @@ def different_batches(plan: Plan, what: str) -> str:
 
 def changed_parameters(plan: Plan, what: str) -> str:
     model = parallelize(model_of(), plan)
-    for own in model.parameters():
-        hanging: Any = own
+    for param in model.parameters():
+        hanging: Any = param
         if what == "frozen":
-            own.requires_grad_(False)
+            param.requires_grad_(False)
         elif what == "hook":
             hanging.register_hook(lambda gradient: gradient * 2)
         else:
@@ -146,7 +146,7 @@ def clipped(plan: Plan) -> tuple[float, float, float, list[float], dict[str, Any
         losses.append(loss.item())
     said = told(lambda: clip_grad_norm_(model.parameters(), 0.1))
     state = model.whole_state()
-    kept = None if state is None else {key: own.numpy() for key, own in state.items()}
+    kept = None if state is None else {key: tensor.numpy() for key, tensor in state.items()}
     first, second, third = norms
     return first, second, third, losses, kept, said
 
@@ -160,13 +160,19 @@ def clipped_alone() -> tuple[float, float, float, list[float], dict[str, Any]]:
         optimizer.zero_grad()
         loss = plain_loss(model, step)
         loss.backward()  # type: ignore[no-untyped-call]
-        row = torch.cat([own.grad.view(-1) for own in model.parameters() if own.grad is not None])
+        row = torch.cat(
+            [
+                parameter.grad.view(-1)
+                for parameter in model.parameters()
+                if parameter.grad is not None
+            ]
+        )
         norms = [float(torch.linalg.vector_norm(row, kind)) for kind in (2, 1, torch.inf)]
         clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
         losses.append(loss.item())
     first, second, third = norms
-    state = {key: own.numpy() for key, own in model.state_dict().items()}
+    state = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
     return first, second, third, losses, state
 
 
@@ -175,19 +181,21 @@ def scaled(plan: Plan) -> list[bool]:
     model = parallelize(model_of(), plan)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    found = []
+    skipped = []
     for step in range(3):
         optimizer.zero_grad()
         loss: Any = scaler.scale(model(*batch_of(step)))
         loss.backward()
         if step == 1 and dist.get_rank() == 1:
-            next(own.grad for own in model.parameters() if own.grad is not None).fill_(torch.inf)
-        before = [own.detach().clone() for own in model.parameters()]
+            next(
+                parameter.grad for parameter in model.parameters() if parameter.grad is not None
+            ).fill_(torch.inf)
+        before = [parameter.detach().clone() for parameter in model.parameters()]
         scaler.step(optimizer)
         scaler.update()
-        same = map(torch.equal, before, (own.detach() for own in model.parameters()))
-        found.append(all(same))
-    return found
+        same = map(torch.equal, before, (parameter.detach() for parameter in model.parameters()))
+        skipped.append(all(same))
+    return skipped
 
 
 def paused(plan: Plan, seconds: float) -> float:

@@ -30,7 +30,7 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.qkv(x).chunk(3, -1)
-        q, k, v = (own.unflatten(-1, (self.heads, -1)).transpose(1, 2) for own in parts)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         mixed = functional.scaled_dot_product_attention(self.turned(q), self.turned(k), v)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(-2))
         return out

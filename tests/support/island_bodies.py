@@ -27,14 +27,14 @@ def trained_on_islands(
     """
     store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
     world = dist.get_world_size()
-    found = []
+    outcomes = []
     for number, plan in enumerate(plans):
         if number:
             dist.destroy_process_group()
             again = PrefixStore(f"world{number}", store)
             dist.init_process_group("gloo", store=again, rank=rank, world_size=world)
-        found.append(_trained(source, plan, graph))
-    return found
+        outcomes.append(_trained(source, plan, graph))
+    return outcomes
 
 
 def _trained(
@@ -52,7 +52,7 @@ def _trained(
             optimizer.step()
             losses.append(loss.item())
         state = model.whole_state()
-    return losses, None if state is None else {key: own.numpy() for key, own in state.items()}
+    return losses, None if state is None else {key: tensor.numpy() for key, tensor in state.items()}
 
 
 def went_on(
@@ -61,11 +61,13 @@ def went_on(
     """The state after a step by a plan, from a state or from the beginning."""
     example = example_of(source)
     if state is not None:
-        example.model.load_state_dict({key: torch.from_numpy(own) for key, own in state.items()})
+        example.model.load_state_dict(
+            {key: torch.from_numpy(array) for key, array in state.items()}
+        )
     run = parallelize if isinstance(plan, Plan) else parallelize_islands
     with run(example.model, plan) as model:  # type: ignore[arg-type]
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         model(*batch_of(example, graph)).backward()
         optimizer.step()
         left = model.whole_state()
-    return None if left is None else {key: own.numpy() for key, own in left.items()}
+    return None if left is None else {key: tensor.numpy() for key, tensor in left.items()}

@@ -69,13 +69,15 @@ def drawn(source: str, ranks: int, number: int) -> IslandPlan:
         origin="drawn",
         cluster=IslandCluster(
             name="ranks",
-            islands=tuple(Island(name=f"i{n}", cluster=own.cluster) for n, own in enumerate(plans)),
+            islands=tuple(
+                Island(name=f"i{n}", cluster=plan.cluster) for n, plan in enumerate(plans)
+            ),
             join=(join,),
         ),
         batch=BATCH,
         model=source,
         parts=tuple(
-            IslandPart(islands=(f"i{n}",), plan=own, share=share)
-            for n, (own, share) in enumerate(zip(plans, shares, strict=True))
+            IslandPart(islands=(f"i{n}",), plan=plan, share=share)
+            for n, (plan, share) in enumerate(zip(plans, shares, strict=True))
         ),
     )

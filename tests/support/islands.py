@@ -51,9 +51,9 @@ def island(
 
 def machine_of(*islands: str, rate: str = "20 GB/s") -> IslandCluster:
     """A sum of islands."""
-    found = parse_machine('name = "small"\n' + "".join(islands) + JOIN.format(rate=rate))
-    assert isinstance(found, IslandCluster)
-    return found
+    cluster = parse_machine('name = "small"\n' + "".join(islands) + JOIN.format(rate=rate))
+    assert isinstance(cluster, IslandCluster)
+    return cluster
 
 
 def two_layers(samples: int, width: int = 64) -> OperatorGraph:

@@ -30,7 +30,7 @@ def endless_training(folder: str, source: str, plan: Plan, wrong: int, at: int) 
         while True:
             number = model.executor.steps
             os.pwrite(noted, number.to_bytes(8, "big"), 0)
-            given = [own[1:] for own in batch] if (rank, number) == (wrong, at) else batch
+            inputs = [tensor[1:] for tensor in batch] if (rank, number) == (wrong, at) else batch
             optimizer.zero_grad()
-            model.loss(*given).backward()  # type: ignore[no-untyped-call]
+            model.loss(*inputs).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

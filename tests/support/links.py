@@ -47,10 +47,10 @@ def rounds_of_transfers(
 def _machines(group: Sequence[int], cluster: Cluster) -> list[list[int]]:
     """The members of a group, by machine."""
     networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
-    found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    machines: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for device in group:
-        found[coordinates(cluster, device)[:networked]].append(device)
-    return list(found.values())
+        machines[coordinates(cluster, device)[:networked]].append(device)
+    return list(machines.values())
 
 
 def _tree(group: Sequence[int], cluster: Cluster) -> Iterator[Transfer]:
@@ -207,21 +207,23 @@ class _Tally:
 
     def add(self, group: Sequence[int], source: int, target: int, weight: float) -> None:
         cluster = self.cluster
-        here, there = coordinates(cluster, source), coordinates(cluster, target)
-        level = next(u for u, (a, b) in enumerate(zip(here, there, strict=True)) if a != b)
+        source_place, target_place = coordinates(cluster, source), coordinates(cluster, target)
+        level = next(
+            u for u, (a, b) in enumerate(zip(source_place, target_place, strict=True)) if a != b
+        )
         innermost = len(cluster.levels) - 1
         for link in cluster.levels[level].links:
             depth = len(owner(cluster, link, source))
             if depth <= level:
                 self.media[link, owner(cluster, link, source)] += weight
             elif level == innermost:
-                self._inside(link, here[-1], there[-1], source, target, weight)
+                self._inside(link, source_place[-1], target_place[-1], source, target, weight)
             else:
-                self._spread(link, group, level, here, there, weight)
+                self._spread(link, group, level, source_place, target_place, weight)
         for depth in range(level + 1, innermost):
             for link in cluster.levels[depth].links:
                 if link.outward:
-                    self._spread(link, group, depth, here, there, weight)
+                    self._spread(link, group, depth, source_place, target_place, weight)
         if level < innermost:
             for link in cluster.levels[-1].links:
                 if link.outward:
@@ -233,14 +235,14 @@ class _Tally:
         link: Link,
         group: Sequence[int],
         level: int,
-        here: tuple[int, ...],
-        there: tuple[int, ...],
+        source_place: tuple[int, ...],
+        target_place: tuple[int, ...],
         weight: float,
     ) -> None:
         """Charge all the cards that the group's members own in those instances of a level which it
         leaves and enters.
         """
-        for ends, charged in ((here, self.out), (there, self.into)):
+        for ends, charged in ((source_place, self.out), (target_place, self.into)):
             cards = {
                 owner(self.cluster, link, member)
                 for member in group

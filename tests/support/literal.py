@@ -36,10 +36,10 @@ def all_groups(sizes: Sequence[int], masters: bool = True) -> dict[Groups, bool]
             result.setdefault(kept, master)
 
     def gathered(key: Callable[[int], Hashable]) -> Iterator[tuple[int, ...]]:
-        found: dict[Hashable, list[int]] = {}
+        members_by_key: dict[Hashable, list[int]] = {}
         for device in devices:
-            found.setdefault(key(device), []).append(device)
-        return (tuple(group) for group in found.values())
+            members_by_key.setdefault(key(device), []).append(device)
+        return (tuple(group) for group in members_by_key.values())
 
     for slice_ in range(len(levels)):
         inside = math.prod(levels[slice_ + 1 :])
@@ -66,29 +66,33 @@ def apply(
     """The rules of figure 8; groups in which nobody holds anything are rejected."""
     after = list(states)
     for group in groups:
-        own = [states[device] for device in group]
-        kept = [[i for i, row in enumerate(state) if row] for state in own]
+        group_states = [states[device] for device in group]
+        kept = [[i for i, row in enumerate(state) if row] for state in group_states]
         if not any(kept):
             return None
         if collective is Collective.BROADCAST:
-            if any(a & ~b for state in own for a, b in zip(state, own[0], strict=True)):
+            if any(
+                a & ~b
+                for state in group_states
+                for a, b in zip(state, group_states[0], strict=True)
+            ):
                 return None
-            if all(state == own[0] for state in own):
+            if all(state == group_states[0] for state in group_states):
                 return None
-            outcome = [own[0]] * len(group)
+            outcome = [group_states[0]] * len(group)
         elif collective is Collective.ALL_GATHER:
             if len({len(rows) for rows in kept}) > 1:
                 return None
             if any(set(a) & set(b) for a, b in itertools.combinations(kept, 2)):
                 return None
-            outcome = [tuple(map(sum, zip(*own, strict=True)))] * len(group)
+            outcome = [tuple(map(sum, zip(*group_states, strict=True)))] * len(group)
         else:
             if any(rows != kept[0] for rows in kept):
                 return None
-            for a, b in itertools.combinations(own, 2):
+            for a, b in itertools.combinations(group_states, 2):
                 if any(x & y for x, y in zip(a, b, strict=True)):
                     return None
-            total = tuple(map(sum, zip(*own, strict=True)))
+            total = tuple(map(sum, zip(*group_states, strict=True)))
             nothing = (0,) * len(total)
             if collective is Collective.ALL_REDUCE:
                 outcome = [total] * len(group)

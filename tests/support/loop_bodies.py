@@ -114,20 +114,22 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for own in group["params"]:
-                if own.grad is None:
+            for parameter in group["params"]:
+                if parameter.grad is None:
                     continue
-                weight, update = own.norm().item(), own.grad.norm().item()
-                own.add_(own.grad, alpha=-group["lr"] * (weight / update if update else 1.0))
+                weight, update = parameter.norm().item(), parameter.grad.norm().item()
+                parameter.add_(
+                    parameter.grad, alpha=-group["lr"] * (weight / update if update else 1.0)
+                )
 
 
 def grouped(model: nn.Module) -> torch.optim.Optimizer:
     """Decay for matrices alone."""
-    own = list(model.parameters())
+    parameters = list(model.parameters())
     return torch.optim.AdamW(
         [
-            {"params": [p for p in own if p.dim() >= 2], "weight_decay": 0.5},
-            {"params": [p for p in own if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.5},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ],
         lr=0.1,
         foreach=True,
@@ -138,16 +140,16 @@ def trained(
     model: nn.Module, optimizer: torch.optim.Optimizer, clip: bool, *length: int
 ) -> list[float]:
     """Losses and, where gradients are clipped, their norms."""
-    found = []
+    measures = []
     for step in range(3):
         optimizer.zero_grad()
         loss: Any = model(*batch_of(step, *length))
         loss.backward()
         if clip:
-            found.append(float(clip_grad_norm_(model.parameters(), 0.1)))
+            measures.append(float(clip_grad_norm_(model.parameters(), 0.1)))
         optimizer.step()
-        found.append(loss.item())
-    return found
+        measures.append(loss.item())
+    return measures
 
 
 LOOPS: dict[str, Callable[..., list[float]]] = {
@@ -174,18 +176,18 @@ def looped(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
 
 
 def _looped(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for name, loop in LOOPS.items():
         try:
-            found[name] = loop(parallelize(net_of(), plan))
+            outcomes[name] = loop(parallelize(net_of(), plan))
         except InputError as error:
-            found[name] = str(error)
-    found["kinds"] = kinds(plan)
-    found["states"] = states(plan)
-    found["averages"] = averages(plan)
-    found["refused"] = refused(plan)
-    found["shares"] = shared(plan)
-    return found
+            outcomes[name] = str(error)
+    outcomes["kinds"] = kinds(plan)
+    outcomes["states"] = states(plan)
+    outcomes["averages"] = averages(plan)
+    outcomes["refused"] = refused(plan)
+    outcomes["shares"] = shared(plan)
+    return outcomes
 
 
 def lined(plans: dict[str, Plan]) -> dict[str, dict[str, list[float]]]:
@@ -202,13 +204,15 @@ def lined_alone() -> dict[str, list[float]]:
 
 def looped_or_refused(plans: list[Plan]) -> list[dict[str, list[float]] | str]:
     """What each loop gives by each plan, or what is said of it."""
-    found: list[dict[str, list[float]] | str] = []
+    outcomes: list[dict[str, list[float]] | str] = []
     for plan in plans:
         try:
-            found.append({kind: loop(parallelize(net_of(), plan)) for kind, loop in LOOPS.items()})
+            outcomes.append(
+                {kind: loop(parallelize(net_of(), plan)) for kind, loop in LOOPS.items()}
+            )
         except InputError as error:
-            found.append(str(error))
-    return found
+            outcomes.append(str(error))
+    return outcomes
 
 
 def looped_alone() -> dict[str, list[float]]:
@@ -219,8 +223,12 @@ def kinds(plan: Plan) -> tuple[bool, list[str]]:
     """Whether parameters are DTensors of the plain shapes, and their names."""
     model, plain = parallelize(net_of(), plan), dict(net_of().named_parameters())
     named = dict(model.named_parameters())
-    whole = all(own.shape == plain[name].shape for name, own in named.items() if name in plain)
-    return whole and any(isinstance(own, DTensor) for own in named.values()), list(named)
+    whole = all(
+        parameter.shape == plain[name].shape for name, parameter in named.items() if name in plain
+    )
+    return whole and any(isinstance(parameter, DTensor) for parameter in named.values()), list(
+        named
+    )
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -233,34 +241,34 @@ def states(plan: Plan) -> dict[str, bool]:
     trained(model, torch.optim.SGD(model.parameters(), 0.5), False)
     before = model.whole_state(to_rank=None)
     assert before is not None
-    found = {}
+    checks = {}
     full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    found["full"] = same(full, before)
+    checks["full"] = same(full, before)
     path = [tempfile.mkdtemp()]
     dist.broadcast_object_list(path)
     state_dict_saver.save({"model": model.state_dict()}, checkpoint_id=Path(path[0]) / "own")
     other = parallelize(net_of(), plan)
-    own = {"model": other.state_dict()}
-    state_dict_loader.load(own, checkpoint_id=Path(path[0]) / "own")
-    other.load_state_dict(own["model"])
-    found["loaded"] = same(other.whole_state(to_rank=None) or {}, before)
+    state = {"model": other.state_dict()}
+    state_dict_loader.load(state, checkpoint_id=Path(path[0]) / "own")
+    other.load_state_dict(state["model"])
+    checks["loaded"] = same(other.whole_state(to_rank=None) or {}, before)
     plain = {"model": net_of().state_dict()}
     state_dict_loader.load(plain, checkpoint_id=Path(path[0]) / "own")
-    found["plain"] = same(plain["model"], before)
+    checks["plain"] = same(plain["model"], before)
     set_model_state_dict(
         other, net_of().state_dict(), options=StateDictOptions(full_state_dict=True)
     )
-    found["set"] = same(other.whole_state(to_rank=None) or {}, dict(net_of().state_dict()))
+    checks["set"] = same(other.whole_state(to_rank=None) or {}, dict(net_of().state_dict()))
     other.load_state_dict(before)
-    found["whole"] = same(other.whole_state(to_rank=None) or {}, before)
-    return found
+    checks["whole"] = same(other.whole_state(to_rank=None) or {}, before)
+    return checks
 
 
 def masked(plans: list[Plan]) -> list[list[float]]:
     """Losses with dropout by each plan: with one seed twice, then of later steps, then with another
     seed; ranks have seeds of their own besides, as scripts of data parallelism give them.
     """
-    found = []
+    losses_by_plan = []
     for plan in plans:
         losses = []
         for seed in (7, 7, 8):
@@ -269,8 +277,8 @@ def masked(plans: list[Plan]) -> list[list[float]]:
             model = parallelize(net, plan, device=device_of_rank())
             losses.append(model(*batch_of()).item())
         losses += [model(*batch_of()).item() for _ in range(2)]
-        found.append(losses)
-    return found
+        losses_by_plan.append(losses)
+    return losses_by_plan
 
 
 def averages(plan: Plan) -> tuple[float, str]:
@@ -309,7 +317,7 @@ class Samples(torch.utils.data.Dataset[tuple[Tensor, ...]]):
 
     def __init__(self) -> None:
         batches = zip(*(batch_of(seed) for seed in range(3)), strict=True)
-        self.columns = tuple(torch.cat(own) for own in batches)
+        self.columns = tuple(torch.cat(column) for column in batches)
         self.read = multiprocessing.Value("i", 0)
         """How many, in this process and in its workers."""
 
@@ -319,14 +327,14 @@ class Samples(torch.utils.data.Dataset[tuple[Tensor, ...]]):
     def __getitem__(self, place: int) -> tuple[Tensor, ...]:
         with self.read.get_lock():
             self.read.value += 1
-        return tuple(own[place] for own in self.columns)
+        return tuple(column[place] for column in self.columns)
 
 
 def shared(plan: Plan, workers: int = 0) -> tuple[int, int, list[float]]:
     """Shares of the data, samples that were read, and losses with a DistributedSampler."""
     samples, model = Samples(), parallelize(net_of(), plan)
-    shares, own = model.data_share
-    sampler: Any = DistributedSampler(samples, shares, own, shuffle=False)
+    shares, share = model.data_share
+    sampler: Any = DistributedSampler(samples, shares, share, shuffle=False)
     loader = DataLoader(samples, BATCH // shares, sampler=sampler, num_workers=workers)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     losses = []

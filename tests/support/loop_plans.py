@@ -49,17 +49,17 @@ def role_of(unit: OpGroup, role: str) -> str:
     if role == "sample" and unit.samples is not None:
         return unit.splits[unit.samples].name
     if role == "sequence":
-        role = next((own for own in SEQUENCE if own in unit.extents), "replica")
+        role = next((split for split in SEQUENCE if split in unit.extents), "replica")
     return role if role in unit.extents else "replica"
 
 
 def staged(inner: str = "", graph: OperatorGraph = GRAPH, options: Options | None = None) -> Plan:
     """Two stages, each on one device or on two."""
-    own = units(graph)
+    groups = units(graph)
     cluster = Cluster.named("laptop").resized({"process": 4 if inner else 2})
     layouts = []
-    for number, unit in enumerate(own):
-        stage = f"@{int(number >= len(own) // 2)}"
+    for number, unit in enumerate(groups):
+        stage = f"@{int(number >= len(groups) // 2)}"
         layouts.append(Layout((stage, role_of(unit, inner)) if inner else (stage,)))
     return Plan.of("by hand", graph, cluster, layouts, options)
 
@@ -76,14 +76,14 @@ def twisted(zero: int) -> Plan:
 
 def any_plans(ranks: int, count: int) -> list[Plan]:
     """Plans of random layouts, with every stage of ZeRO in turn, at times within neighbours."""
-    own, found = Subject(GRAPH, {}, {}, {}), list[Plan]()
+    subject, plans = Subject(GRAPH, {}, {}, {}), list[Plan]()
     known = (0, *neighbourhoods(factors(machine_of(ranks))))
     for seed in range(count):
         zero = seed % 4
         within = known[seed // 4 % len(known)] if zero else 0
         options = Options(zero=zero, shard_within=within)
-        found.append(random_plan(own, ranks, seed, options))
-    return found
+        plans.append(random_plan(subject, ranks, seed, options))
+    return plans
 
 
 def masking_plans() -> list[Plan]:

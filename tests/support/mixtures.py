@@ -28,10 +28,10 @@ class Added(nn.Module):
         tokens = order // self.chosen
         counts = functional.one_hot(index.reshape(-1), len(self.up)).sum(0)
         ends = counts.cumsum(0).to(torch.int32)
-        made = (grouped_mm(x[tokens], self.up, ends) + self.bias[ids]).relu()
-        made = grouped_mm(self.noise(made), self.down, ends)
-        made = made * weights.reshape(-1)[order].unsqueeze(-1)
-        return torch.zeros_like(x).index_add(0, tokens, made).square().mean()
+        hidden = (grouped_mm(x[tokens], self.up, ends) + self.bias[ids]).relu()
+        hidden = grouped_mm(self.noise(hidden), self.down, ends)
+        hidden = hidden * weights.reshape(-1)[order].unsqueeze(-1)
+        return torch.zeros_like(x).index_add(0, tokens, hidden).square().mean()
 
 
 class Spied(Added):
@@ -42,10 +42,10 @@ class Spied(Added):
         weights, index = self.router(x).softmax(-1).topk(self.chosen, dim=-1)
         _, order = index.reshape(-1).sort()
         ends = functional.one_hot(index.reshape(-1), len(self.up)).sum(0).cumsum(0)
-        made = grouped_mm(x[order // self.chosen], self.up, ends)
-        back = grouped_mm(made, self.down, ends)[order.argsort()]
-        mixed = (back.view(-1, self.chosen, 8) * weights.unsqueeze(-1)).sum(1)
-        loss: Tensor = mixed.square().mean() + made.square().mean()
+        hidden = grouped_mm(x[order // self.chosen], self.up, ends)
+        reordered = grouped_mm(hidden, self.down, ends)[order.argsort()]
+        mixed = (reordered.view(-1, self.chosen, 8) * weights.unsqueeze(-1)).sum(1)
+        loss: Tensor = mixed.square().mean() + hidden.square().mean()
         return loss
 
 

@@ -28,8 +28,8 @@ def example_of(source: str) -> Example:
 
 def batch_of(example: Example, graph: OperatorGraph) -> list[Tensor]:
     values = values_of(example, graph)
-    given = [values[tensor.name] for tensor in graph.inputs]
-    return [own.double() if own.is_floating_point() else own for own in given]
+    inputs = [values[tensor.name] for tensor in graph.inputs]
+    return [value.double() if value.is_floating_point() else value for value in inputs]
 
 
 def plain(source: str, plan: Plan, steps: int, scale: float) -> tuple[list[float], dict[str, Any]]:
@@ -45,7 +45,7 @@ def plain(source: str, plan: Plan, steps: int, scale: float) -> tuple[list[float
         (loss * scale).backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, {key: own.numpy() for key, own in example.model.state_dict().items()}
+    return losses, {key: tensor.numpy() for key, tensor in example.model.state_dict().items()}
 
 
 def trained(
@@ -64,8 +64,8 @@ def trained(
             optimizer.step()
             losses.append(loss.item())
         state = model.whole_state()
-    found = None if state is None else {key: own.numpy() for key, own in state.items()}
-    return losses, found
+    arrays = None if state is None else {key: tensor.numpy() for key, tensor in state.items()}
+    return losses, arrays
 
 
 def evaluated(source: str, plan: Plan) -> tuple[float, float]:
@@ -73,12 +73,12 @@ def evaluated(source: str, plan: Plan) -> tuple[float, float]:
     example = example_of(source)
     batch = batch_of(example, plan.graph)
     with parallelize(example.model, plan) as model, torch.no_grad():
-        found = model.eval()(*batch).item()
+        loss = model.eval()(*batch).item()
     example.model.eval()
     count = len(batch) - len(example.targets)
     whole = Step(example).eval()
     with torch.no_grad():
-        return found, whole(tuple(batch[:count]), {}, tuple(batch[count:])).item()
+        return loss, whole(tuple(batch[:count]), {}, tuple(batch[count:])).item()
 
 
 def given_wrong(source: str, plan: Plan, what: str) -> None:
@@ -94,15 +94,17 @@ def given_wrong(source: str, plan: Plan, what: str) -> None:
     if what == "count":
         model(*batch, batch[-1])
     if what == "batch":
-        model(*(own[: BATCH // 2 - 1] for own in batch))
+        model(*(tensor[: BATCH // 2 - 1] for tensor in batch))
     dist.barrier()
 
 
-def errors_of(found: dict[str, Any], expected: dict[str, Any]) -> float:
+def errors_of(actual: dict[str, Any], expected: dict[str, Any]) -> float:
     """The largest difference of two states, relative to each tensor's largest number."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     return max(
-        float(np.abs(found[key] - own).max(initial=0.0) / max(1e-6, np.abs(own).max(initial=0.0)))
-        for key, own in expected.items()
-        if own.dtype.kind == "f"
+        float(
+            np.abs(actual[key] - array).max(initial=0.0) / max(1e-6, np.abs(array).max(initial=0.0))
+        )
+        for key, array in expected.items()
+        if array.dtype.kind == "f"
     )

@@ -74,5 +74,5 @@ def _replaced(term: Tensor, old: Term, new: Tensor) -> Tensor:
             return msgspec.structs.replace(new, output=term.output)
         return new
     return msgspec.structs.replace(
-        term, inputs=tuple(_replaced(own, old, new) for own in term.inputs)
+        term, inputs=tuple(_replaced(operand, old, new) for operand in term.inputs)
     )

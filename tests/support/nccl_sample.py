@@ -19,7 +19,7 @@ COUNTS = ((4, 16), (6, 2), (8, 4))
 
 def traced(version: str = torch.__version__) -> tuple[str, ...]:
     """The models that a PyTorch can trace."""
-    return tuple(own for own in MODELS if version >= "2.12" or own not in RECURRENT)
+    return tuple(model for model in MODELS if version >= "2.12" or model not in RECURRENT)
 
 
 def sampled(
@@ -31,7 +31,9 @@ def sampled(
 ) -> list[Drawn]:
     """Plans for so many devices; of the models that can be traced here, if none are named."""
     drawn = drawn_plans(seed, traced() if models is None else models, dtype)
-    return list(islice((own for own in drawn if own.plan.cluster.devices == devices), count))
+    return list(
+        islice((sample for sample in drawn if sample.plan.cluster.devices == devices), count)
+    )
 
 
 def random_plans(models: tuple[str, ...]) -> Iterator[Drawn]:

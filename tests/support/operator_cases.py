@@ -137,13 +137,13 @@ def boundaries(*shape: int) -> Operand:
 
 def weights(gates: int, width: int, hidden: int, layers: int, directions: int) -> list[Operand]:
     """The weights of a recurrent network, in the order of PyTorch."""
-    found = []
+    operands = []
     for layer in range(layers):
         for _ in range(directions):
             wide = width if layer == 0 else directions * hidden
             rows = gates * hidden
-            found += [real(rows, wide), real(rows, hidden), real(rows), real(rows)]
-    return found
+            operands += [real(rows, wide), real(rows, hidden), real(rows), real(rows)]
+    return operands
 
 
 PRODUCTS = (

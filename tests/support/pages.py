@@ -23,8 +23,8 @@ def scripts(page: str, folder: Path) -> None:
 def commands(page: str) -> list[str]:
     """What the page says to type, in the order in which it stands there."""
     text = (DOCS / page).read_text()
-    found = re.findall(r"^(?:\$ )?((?:meshwright|torchrun) .*)$", text, re.MULTILINE)
-    return [re.split(r" [|#]|  +#", line)[0] for line in found]
+    lines = re.findall(r"^(?:\$ )?((?:meshwright|torchrun) .*)$", text, re.MULTILINE)
+    return [re.split(r" [|#]|  +#", line)[0] for line in lines]
 
 
 def printed_by(command: str, folder: Path) -> str:

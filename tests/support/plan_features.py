@@ -15,7 +15,7 @@ from meshwright.sharding.unit import OpGroup
 def features(script: Script, rewrites: tuple[str, ...] = ()) -> set[str]:
     """All that occurs in it at least once."""
     return {
-        *(own for unit in script.plan.units for own in _of_unit(script, unit)),
+        *(feature for unit in script.plan.units for feature in _of_unit(script, unit)),
         *_of_options(script),
         *_of_pipeline(script),
         *_of_transfers(script),
@@ -60,17 +60,17 @@ def _of_options(script: Script) -> Iterator[str]:
         yield f"micro-batches {options.micro_batches}"
     if options.bucket:
         yield "buckets"
-    if any(own.again for own in script.instructions):
+    if any(instruction.again for instruction in script.instructions):
         yield "recomputation"
-    steps = [own.program.count(";") + 1 for own in script.plan.programs]
+    steps = [reduction.program.count(";") + 1 for reduction in script.plan.programs]
     if steps and sent_by_kind(script, 0):
         yield f"program of {max(steps)} steps"
-    yield from sorted({f"{own.collective} in steps" for own in script.plan.chains})
+    yield from sorted({f"{chain.collective} in steps" for chain in script.plan.chains})
 
 
 def _of_pipeline(script: Script) -> Iterator[str]:
     parts = parts_of(script.plan)
-    places = {script.parallel.tasks[own[0]].place for own in parts}
+    places = {script.parallel.tasks[part[0]].place for part in parts}
     if len(places) > 1:
         yield f"pipeline of {len(places)} stages"
         yield f"schedule {script.plan.options.schedule}"
@@ -80,7 +80,10 @@ def _of_pipeline(script: Script) -> Iterator[str]:
 
 def _of_transfers(script: Script) -> Iterator[str]:
     parallel = script.parallel
-    if any(own.steps and parallel.made[own.tensor].parameter for own in parallel.deliveries):
+    if any(
+        delivery.steps and parallel.made[delivery.tensor].parameter
+        for delivery in parallel.deliveries
+    ):
         yield "parameter that two units need differently"
     for step in all_steps(script):
         yield "exchange of boxes" if isinstance(step, Exchange) else step.kind.value
@@ -88,5 +91,7 @@ def _of_transfers(script: Script) -> Iterator[str]:
 
 def all_steps(script: Script) -> list[Step]:
     """Of all transfers."""
-    there = [step for own in script.parallel.deliveries for step in own.steps]
-    return there + [step for own in script.parallel.returns for step in own.steps]
+    delivery_steps = [step for delivery in script.parallel.deliveries for step in delivery.steps]
+    return delivery_steps + [
+        step for transfer in script.parallel.returns for step in transfer.steps
+    ]

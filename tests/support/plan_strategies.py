@@ -56,12 +56,12 @@ ANY = options()
 
 @st.composite
 def plans(
-    draw: st.DrawFn, own: st.SearchStrategy[Options] = ANY, *, repeating: bool = False
+    draw: st.DrawFn, strategy: st.SearchStrategy[Options] = ANY, *, repeating: bool = False
 ) -> Plan:
     graphs = (*GRAPHS, REPEATING) if repeating else GRAPHS
     graph, cluster = draw(st.sampled_from(graphs)), draw(st.sampled_from(CLUSTERS))
     chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
-    options, known = draw(own), neighbourhoods(factors(cluster))
+    options, known = draw(strategy), neighbourhoods(factors(cluster))
     if options.zero and known:
         within = draw(st.sampled_from((0, *known)))
         options = msgspec.structs.replace(options, shard_within=within)

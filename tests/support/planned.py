@@ -27,10 +27,10 @@ def answer(
 ) -> PlanResult:
     """The fastest baseline that fits, or the smallest if none does."""
     baselines = simulated(question.graph, question.cluster)
-    candidates = [own for _, own in baselines]
-    fitting = [own for own in candidates if own.fits(question.memory)]
-    smallest = min(candidates, key=lambda own: own.prediction.memory.total)
-    best = min(fitting, key=lambda own: own.prediction.step) if fitting else smallest
+    candidates = [candidate for _, candidate in baselines]
+    fitting = [candidate for candidate in candidates if candidate.fits(question.memory)]
+    smallest = min(candidates, key=lambda candidate: candidate.prediction.memory.total)
+    best = min(fitting, key=lambda candidate: candidate.prediction.step) if fitting else smallest
     return PlanResult(
         question=question,
         best=best,

@@ -58,8 +58,8 @@ class PlayedGPU:
 
     def current(self) -> Stream:
         """The stream in which this thread launches."""
-        found: Stream = getattr(self._own, "stream", self.computing)
-        return found
+        stream: Stream = getattr(self._own, "stream", self.computing)
+        return stream
 
     @contextmanager
     def _inside(self, stream: Stream) -> Iterator[None]:

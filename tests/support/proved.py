@@ -69,8 +69,8 @@ class Verdict(NamedTuple):
     def exact(self) -> bool:
         """Whether the first step is that of one device, and bytes are as predicted."""
         return self.gradient <= TOLERANCE[self.drawn.dtype] and all(
-            set(own) == {predicted}
-            for own, predicted in zip(self.sent, self.predicted, strict=True)
+            set(sent) == {predicted}
+            for sent, predicted in zip(self.sent, self.predicted, strict=True)
         )
 
     @property
@@ -85,13 +85,13 @@ class Verdict(NamedTuple):
         return self.strict or (self.exact and grown <= DRIFTS * self.drift)
 
     def __str__(self) -> str:
-        own, options = self.drawn, self.drawn.plan.options
-        shape = "x".join(map(str, own.plan.cluster.hierarchy))
+        drawn, options = self.drawn, self.drawn.plan.options
+        shape = "x".join(map(str, drawn.plan.cluster.hierarchy))
         return (
-            f"{own.key} on {shape}, {options.micro_batches} micro-batches, ZeRO {options.zero}: "
+            f"{drawn.key} on {shape}, {options.micro_batches} micro-batches, ZeRO {options.zero}: "
             f"loss {self.loss:.1e}, gradient {self.gradient:.1e}, parameter {self.parameter:.1e}"
             f"{f' (one device drifts {self.drift:.1e})' if self.drift else ''}, "
-            f"sent {sum(own[0] for own in self.sent)} B, predicted {sum(self.predicted)} B"
+            f"sent {sum(sent[0] for sent in self.sent)} B, predicted {sum(self.predicted)} B"
         )
 
 
@@ -104,26 +104,27 @@ def verdicts(
     """Of plans for equally many devices, which run one after the other on the same ranks; what one
     device does is computed on a CPU.
     """
-    models = {own.key: tiny(own.model, own.batch, own.dtype).values for own in all_}
-    (devices,) = {own.plan.cluster.devices for own in all_}
+    models = {sample.key: tiny(sample.model, sample.batch, sample.dtype).values for sample in all_}
+    (devices,) = {sample.plan.cluster.devices for sample in all_}
     trainings = [
-        Training(own.plan, own.key, tuple(OPTIMIZERS)[number % len(OPTIMIZERS)], STEPS)
-        for number, own in enumerate(all_)
+        Training(sample.plan, sample.key, tuple(OPTIMIZERS)[number % len(OPTIMIZERS)], STEPS)
+        for number, sample in enumerate(all_)
     ]
     alone = [t._replace(plan=one_device(d)) for t, d in zip(trainings, all_, strict=True)]
     (expected,) = run_ranks(trained_each, alone, models, ranks=1, timeout=timeout)
-    asked = [own._replace(backend=backend) for own in trainings]
-    found = run_ranks(trained_each, asked, models, ranks=devices, home=home, timeout=timeout)
+    asked = [training._replace(backend=backend) for training in trainings]
+    by_rank = run_ranks(trained_each, asked, models, ranks=devices, home=home, timeout=timeout)
     assert isinstance(expected, list)
-    by_plan = zip(*found, strict=True)
+    by_plan = zip(*by_rank, strict=True)
     judged = [
-        _verdict(own, one, ranks) for own, one, ranks in zip(all_, expected, by_plan, strict=True)
+        _verdict(sample, one, ranks)
+        for sample, one, ranks in zip(all_, expected, by_plan, strict=True)
     ]
     return [
-        own._replace(drift=_drift(alone[number], models, expected[number], timeout))
-        if own.exact and not own.strict
-        else own
-        for number, own in enumerate(judged)
+        verdict._replace(drift=_drift(alone[number], models, expected[number], timeout))
+        if verdict.exact and not verdict.strict
+        else verdict
+        for number, verdict in enumerate(judged)
     ]
 
 
@@ -134,12 +135,12 @@ def _drift(
     drifts = []
     for seed, bits in NUDGES:
         nudged = {alone.model: _nudged(models[alone.model], seed, bits)}
-        ((own,),) = cast(
+        ((outcome,),) = cast(
             "list[list[Trained]]",
             run_ranks(trained_each, [alone], nudged, ranks=1, timeout=timeout),
         )
-        losses = [abs(a - b) / abs(b) for a, b in zip(own.losses, expected.losses, strict=True)]
-        parameters = errors(whole(expected.parameters), [own.parameters])
+        losses = [abs(a - b) / abs(b) for a, b in zip(outcome.losses, expected.losses, strict=True)]
+        parameters = errors(whole(expected.parameters), [outcome.parameters])
         drifts.append(max(*losses, *parameters.values()))
     return max(drifts)
 
@@ -148,23 +149,25 @@ def _nudged(values: Arrays, seed: int, bits: int) -> Arrays:
     """The same numbers, half of them more by so many times their last bit."""
     rng = np.random.default_rng(seed)
 
-    def nudge(own: Array) -> Array:
-        if not np.issubdtype(own.dtype, np.floating):
-            return own
-        return np.where(rng.random(own.shape) < 0.5, own, own + bits * np.spacing(np.abs(own)))
+    def nudge(array: Array) -> Array:
+        if not np.issubdtype(array.dtype, np.floating):
+            return array
+        return np.where(
+            rng.random(array.shape) < 0.5, array, array + bits * np.spacing(np.abs(array))
+        )
 
-    return {name: nudge(own) for name, own in values.items()}
+    return {name: nudge(array) for name, array in values.items()}
 
 
-def _verdict(own: Drawn, one: Trained, ranks: Sequence[Trained]) -> Verdict:
-    script = Script(own.plan)
+def _verdict(drawn: Drawn, one: Trained, ranks: Sequence[Trained]) -> Verdict:
+    script = Script(drawn.plan)
     losses = [
         abs(a - b) / abs(b) for rank in ranks for a, b in zip(rank.losses, one.losses, strict=True)
     ]
     gradients = errors(whole(one.gradients), [rank.gradients for rank in ranks])
     parameters = errors(whole(one.parameters), [rank.parameters for rank in ranks])
     return Verdict(
-        drawn=own,
+        drawn=drawn,
         loss=max(losses),
         gradient=max(gradients.values()),
         parameter=max(parameters.values()),

@@ -57,11 +57,11 @@ def simulated(model: str) -> Simulation:
 def planned(model: str) -> PlanResult:
     """What would be answered, without baselines where they take long."""
     plan, small = simulated(model).plan, model in ("mlp", "inception-v3")
-    found = judged(plan, baselines=model == "mlp", bound=small)
-    step = found.best.prediction.step
+    outcome = judged(plan, baselines=model == "mlp", bound=small)
+    step = outcome.best.prediction.step
     found_at = ((0.4, 2.0), (1.5, 1.2), (6.0, 1.0)) if model == "bert-large" else ()
     history = tuple(SearchImprovement(at, times * step, "walking") for at, times in found_at)
-    return found._replace(history=history, seconds=10.0)
+    return outcome._replace(history=history, seconds=10.0)
 
 
 @cache

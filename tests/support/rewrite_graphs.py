@@ -40,25 +40,25 @@ def square_graphs(draw: st.DrawFn) -> OperatorGraph:
         operands = [draw(st.sampled_from(names[-4:])) for _ in range(arity)]
         if kind in ("bias", "linear_bias"):
             operands[-1] = "v"
-        specs = [vector.spec if own == "v" else x.spec for own in operands]
+        specs = [vector.spec if operand == "v" else x.spec for operand in operands]
         written = write(kind, settings, specs)
-        made = Tensor(name=f"t{number}", dtype="float64", dims=square)
+        output = Tensor(name=f"t{number}", dtype="float64", dims=square)
         operators.append(
             Operator(
                 name=f"t{number}",
                 kind=written.kind,
                 inputs=tuple(operands[n] for n in written.order),
-                outputs=(made,),
+                outputs=(output,),
                 attributes=written.attributes,
             )
         )
-        names.append(made.name)
+        names.append(output.name)
     read_ = {name for operator in operators for name in operator.inputs}
     outputs = [op.name for op in operators if op.name not in read_ or draw(st.integers(0, 4)) == 0]
     return OperatorGraph(
         name="squares",
         inputs=(x,),
-        parameters=tuple(Parameter(tensor=own) for own in (*weights, vector)),
+        parameters=tuple(Parameter(tensor=tensor) for tensor in (*weights, vector)),
         operators=tuple(operators),
         outputs=tuple(outputs),
     )
@@ -67,8 +67,8 @@ def square_graphs(draw: st.DrawFn) -> OperatorGraph:
 def values_for(graph: OperatorGraph, seed: int = 0) -> dict[str, NDArray[np.float64]]:
     """Numbers for everything that comes from outside."""
     draws = np.random.default_rng(seed)
-    given = (*graph.inputs, *(p.tensor for p in graph.parameters), *graph.buffers)
-    return {tensor.name: draws.standard_normal(tensor.shape) for tensor in given}
+    tensors = (*graph.inputs, *(p.tensor for p in graph.parameters), *graph.buffers)
+    return {tensor.name: draws.standard_normal(tensor.shape) for tensor in tensors}
 
 
 def on_shards(
@@ -82,9 +82,9 @@ def on_shards(
         reading = read(graph.call(operator))
         names = [name for name in operator.inputs if name is not None]
         if reading is None:
-            given = [torch.from_numpy(_plain(present[name])) for name in names]
-            made = run_operator(operator.kind, given, operator.attributes)
-            results: tuple[Shards, ...] = tuple(of_array(own.numpy()) for own in made)
+            arguments = [torch.from_numpy(_plain(present[name])) for name in names]
+            outputs = run_operator(operator.kind, arguments, operator.attributes)
+            results: tuple[Shards, ...] = tuple(of_array(output.numpy()) for output in outputs)
         else:
             operands = [present[names[n]] for n in reading.order]
             results = run(reading.operator, reading.settings, operands, functions=functions)  # type: ignore[arg-type]
@@ -92,5 +92,5 @@ def on_shards(
     return [_plain(present[name]) for name in graph.outputs]
 
 
-def _plain(own: Shards) -> NDArray[np.float64]:
-    return own.whole.reshape(own.whole.shape[3:])
+def _plain(shards: Shards) -> NDArray[np.float64]:
+    return shards.whole.reshape(shards.whole.shape[3:])

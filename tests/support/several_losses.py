@@ -106,15 +106,15 @@ def alone(join: str) -> tuple[list[float], Arrays]:
 
 def by_plans(join: str, plans: Sequence[Plan]) -> list[tuple[list[float], Arrays]]:
     """The same by each of some plans."""
-    found = []
+    outcomes = []
     for plan in plans:
         with parallelize(model_of(join), plan) as model:
             losses = _trained(model)
             state = model.whole_state(to_rank=None)
             assert state is not None
-            found.append((losses, _arrays(state)))
-    return found
+            outcomes.append((losses, _arrays(state)))
+    return outcomes
 
 
 def _arrays(state: Mapping[str, Tensor]) -> Arrays:
-    return {key: own.detach().numpy().copy() for key, own in state.items()}
+    return {key: tensor.detach().numpy().copy() for key, tensor in state.items()}

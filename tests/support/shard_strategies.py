@@ -83,14 +83,14 @@ def cases(draw: st.DrawFn, defined: Definition, *, for_kernels: bool = False) ->
         sizes["f"] = sizes["g"]
     few = st.sampled_from((TypedAxis(1), TypedAxis(2), TypedAxis(2, 2), TypedAxis(4, 2)))
     front = (TypedAxis(draw(st.integers(1, 2))), draw(few), draw(few))
-    made = [draw(_operand(definition, name, sizes, degrees, values, front, for_kernels))
+    pairs = [draw(_operand(definition, name, sizes, degrees, values, front, for_kernels))
             for name in definition.operands]  # fmt: skip
     attributes = tuple(values[name] for name in definition.parameters)
     return Case(
         definition,
         attributes,
-        tuple(operand for operand, _ in made),
-        tuple(whole for _, whole in made),
+        tuple(operand for operand, _ in pairs),
+        tuple(whole for _, whole in pairs),
         degrees,
         front,
     )
@@ -111,12 +111,12 @@ def ranked(draw: st.DrawFn, defined: Definition, many_dims: st.SearchStrategy[in
 @st.composite
 def _settings(
     draw: st.DrawFn,
-    own: Definition,
+    definition: Definition,
     windows: Mapping[str, Window],
     degrees: Mapping[str, int],
 ) -> dict[str, int]:
     """Attributes; windows get the sizes of their places too."""
-    values = {name: draw(st.integers(1, 2)) for name in own.parameters}
+    values = {name: draw(st.integers(1, 2)) for name in definition.parameters}
     for label, window in windows.items():
         padding = values[window.padding] = draw(st.integers(0, 1))
         # Outputs of a dim that is cut are its rows by the stride: 2a < place <= 2a + s.
@@ -128,13 +128,13 @@ def _settings(
 @st.composite
 def _sizes(
     draw: st.DrawFn,
-    own: Definition,
+    definition: Definition,
     degrees: Mapping[str, int],
     windows: Mapping[str, Window],
     values: Mapping[str, int],
 ) -> dict[str, int]:
     """The size of every label; a window's output stands for the rows it slides over."""
-    labels = {i.name for r in own.reads for i in r.indices if isinstance(i, Label)}
+    labels = {i.name for r in definition.reads for i in r.indices if isinstance(i, Label)}
     sizes = {}
     for label in sorted({*labels, *degrees}):
         if label in windows:
@@ -161,7 +161,7 @@ def _label(index: Index) -> str:
 @st.composite
 def _operand(
     draw: st.DrawFn,
-    own: Definition,
+    definition: Definition,
     name: str,
     sizes: Mapping[str, int],
     degrees: Mapping[str, int],
@@ -170,10 +170,10 @@ def _operand(
     for_kernels: bool,
 ) -> tuple[Shards, Array]:
     """An operand in pieces with a copy for each piece that it does not see, and its whole."""
-    indices = own.indices(name)
+    indices = definition.indices(name)
     steps, copies, sums = front
-    extra = copies if name == own.operands[0] or draw(st.booleans()) else TypedAxis(1)
-    pending = sums if name == own.operands[0] or draw(st.booleans()) else TypedAxis(1)
+    extra = copies if name == definition.operands[0] or draw(st.booleans()) else TypedAxis(1)
+    pending = sums if name == definition.operands[0] or draw(st.booleans()) else TypedAxis(1)
     labels = [_label(index) for index in indices]
     needed = math.prod(d for label, d in degrees.items() if label not in labels)
     needed *= sums.degree if sums.size > 1 and pending.size == 1 else 1
@@ -186,7 +186,7 @@ def _operand(
     repeats = 1 if for_kernels else needed
     shape = [axis.size for axis in type_]
     shape[1] //= repeats
-    drawn = draw(_values(own, name, tuple(shape), sizes, for_kernels))
+    drawn = draw(_values(definition, name, tuple(shape), sizes, for_kernels))
     operand = cut(type_, np.concatenate([drawn] * repeats, axis=1))
     for dim, index in enumerate(indices):
         if isinstance(index, Window) and degrees[index.output] > 1:
@@ -197,14 +197,18 @@ def _operand(
 
 
 def _values(
-    own: Definition, name: str, shape: tuple[int, ...], sizes: Mapping[str, int], for_kernels: bool
+    definition: Definition,
+    name: str,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    for_kernels: bool,
 ) -> st.SearchStrategy[Array]:
-    match own.name, name:
+    match definition.name, name:
         case "embedding" | "embedding_bag", "t":
             return numbers(shape, 0, sizes["v"] - for_kernels)
         case "experts", "e":
-            ends = numbers(shape, 0, sizes["t"]).map(lambda found: np.sort(found, axis=-1))
-            return ends.map(lambda found: _ending(found, sizes["t"])) if for_kernels else ends
+            ends = numbers(shape, 0, sizes["t"]).map(lambda drawn: np.sort(drawn, axis=-1))
+            return ends.map(lambda drawn: _ending(drawn, sizes["t"])) if for_kernels else ends
         case _:
             return numbers(shape)
 
@@ -244,4 +248,4 @@ def moves(draw: st.DrawFn, operator: str) -> tuple[tuple[Attribute, ...], Shards
         case _:
             pass
     type_ = replaced(type_, number, axis)
-    return attributes, cut(type_, draw(numbers(tuple(own.size for own in type_))))
+    return attributes, cut(type_, draw(numbers(tuple(typed_axis.size for typed_axis in type_))))

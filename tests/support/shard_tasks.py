@@ -51,24 +51,26 @@ class Work(NamedTuple):
 
 
 def defined_work(
-    call: Call, found: OperatorReading, defined: Definition, inputs: Sequence[Type]
+    call: Call, reading: OperatorReading, defined: Definition, inputs: Sequence[Type]
 ) -> Work:
     """The tasks of an operator with a line of index notation; `inputs` in the order it reads."""
-    meeting = meet(defined, found.settings, inputs)
-    own = meeting.definition
+    meeting = meet(defined, reading.settings, inputs)
+    definition = meeting.definition
     labels: dict[int, tuple[str, ...]] = {}
     lacking: dict[int, tuple[str, ...]] = {}
-    for number, operand, absent in zip(found.order, own.operands, meeting.lacking, strict=True):
-        indices = own.indices(operand)
+    for number, operand, absent in zip(
+        reading.order, definition.operands, meeting.lacking, strict=True
+    ):
+        indices = definition.indices(operand)
         labels[number] = tuple(i.name if isinstance(i, Label) else i.output for i in indices)
         lacking[number] = absent
     return Work(
-        degrees={label: meeting.degrees[label] for label in own.cuts},
+        degrees={label: meeting.degrees[label] for label in definition.cuts},
         inputs=tuple(labels.get(n, ()) for n in range(len(call.inputs))),
-        outputs=(tuple(label.name for label in own.output),),
+        outputs=(tuple(label.name for label in definition.output),),
         lacking=tuple(lacking.get(n, ()) for n in range(len(call.inputs))),
         sums=meeting.sums,
-        summed=tuple(label for label in own.summed if label in own.cuts),
+        summed=tuple(label for label in definition.summed if label in definition.cuts),
     )
 
 
@@ -93,8 +95,8 @@ def structural_work(call: Call, type_: Type) -> Work:
     )
 
 
-def _first(call: Call, found: Iterator[Split], where: str) -> Split:
-    split = next(found, None)
+def _first(call: Call, splits: Iterator[Split], where: str) -> Split:
+    split = next(splits, None)
     if split is None:
         raise InputError(
             f"{call.kind} cannot run in pieces along {where}", "put its inputs together before it"
@@ -109,20 +111,22 @@ def run_tasks(
     front = (types[0][STEP].size, types[0][COPY].size, work.sums.size)
     blocks = list(itertools.product(*map(range, work.degrees.values())))
     calls = [_local(call, work, block) for block in blocks]
-    made = [
+    outputs = [
         run_call(
-            own,
+            local_call,
             tuple(
                 None if operand is None else _read(work, number, operand, at, block)
                 for number, operand in enumerate(operands)
             ),
         )
         for at in itertools.product(*map(range, front))
-        for own, block in zip(calls, blocks, strict=True)
+        for local_call, block in zip(calls, blocks, strict=True)
     ]
     return tuple(
         Pieces(type_, _assembled(work, labels, front, results).reshape([a.size for a in type_]))
-        for type_, labels, results in zip(types, work.outputs, zip(*made, strict=True), strict=True)
+        for type_, labels, results in zip(
+            types, work.outputs, zip(*outputs, strict=True), strict=True
+        )
     )
 
 
@@ -159,7 +163,7 @@ def _without_padding(call: Call, dim: int) -> Call:
 
 
 def _read(
-    work: Work, number: int, own: Pieces, at: tuple[int, ...], block: tuple[int, ...]
+    work: Work, number: int, operand: Pieces, at: tuple[int, ...], block: tuple[int, ...]
 ) -> Tensor:
     """The piece that a task reads of an operand: copies count labels, then the rest."""
     step, copy, pending = at
@@ -169,10 +173,10 @@ def _read(
     mine = 0
     for label in work.lacking[number]:
         mine = mine * degrees[label] + places[label]
-    spare = own.type[COPY].size // math.prod(degrees[label] for label in work.lacking[number])
+    spare = operand.type[COPY].size // math.prod(degrees[label] for label in work.lacking[number])
     copies = mine * spare + (copy if spare > 1 else 0)
-    front = (step, copies, pending if own.type[SUM].size > 1 else 0)
-    return piece(own, front, [places.get(label, 0) for label in work.inputs[number]])
+    front = (step, copies, pending if operand.type[SUM].size > 1 else 0)
+    return piece(operand, front, [places.get(label, 0) for label in work.inputs[number]])
 
 
 def _assembled(

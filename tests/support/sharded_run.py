@@ -40,7 +40,7 @@ def execute_sharded(
     for operator in graph.operators:
         operands = tuple(None if name is None else present[name] for name in operator.inputs)
         try:
-            made = _run(graph.call(operator), operands, reading, known)
+            outputs = _run(graph.call(operator), operands, reading, known)
         except MisfitError as error:
             raise InputError(
                 f"operator {operator.name!r} ({operator.kind}) cannot take its inputs: {error}",
@@ -48,20 +48,20 @@ def execute_sharded(
             ) from error
         except InputError as error:
             raise error.at(f"operator {operator.name!r}") from None
-        present |= zip((tensor.name for tensor in operator.outputs), made, strict=False)
+        present |= zip((tensor.name for tensor in operator.outputs), outputs, strict=False)
     return {name: _finished(name, present[name]) for name in graph.outputs}
 
 
-def _finished(name: str, own: Pieces) -> Tensor:
-    if not own.is_plain:
+def _finished(name: str, pieces: Pieces) -> Tensor:
+    if not pieces.is_plain:
         raise InputError(
-            f"output {name!r} is still in pieces: {_described(own)}",
+            f"output {name!r} is still in pieces: {_described(pieces)}",
             "end the graph with combine, reduce or batch",
         )
-    return own.whole[(0,) * FRONT]
+    return pieces.whole[(0,) * FRONT]
 
 
-def _described(own: Pieces) -> str:
+def _described(pieces: Pieces) -> str:
     """How a tensor lies.
 
     >>> import torch
@@ -71,33 +71,35 @@ def _described(own: Pieces) -> str:
     counts = [
         f"{axis.size} {word if axis.size == 1 else plural}"
         for axis, word, plural in zip(
-            own.type, ("step", "copy", "sum"), ("steps", "copies", "sums"), strict=False
+            pieces.type, ("step", "copy", "sum"), ("steps", "copies", "sums"), strict=False
         )
     ]
-    dims = " and ".join(f"{axis.size} in {axis.degree}" for axis in own.type[FRONT:])
+    dims = " and ".join(f"{axis.size} in {axis.degree}" for axis in pieces.type[FRONT:])
     return ", ".join((*counts, f"dims {dims}" if dims else "no dims"))
 
 
 def _run(
     call: Call, operands: tuple[Pieces | None, ...], reading: Read, known: Known
 ) -> tuple[Pieces, ...]:
-    if call.kind not in PARALLEL and all(own is None or own.is_plain for own in operands):
-        wholes = [None if own is None else own.whole[(0,) * FRONT] for own in operands]
+    if call.kind not in PARALLEL and all(
+        operand is None or operand.is_plain for operand in operands
+    ):
+        wholes = [None if operand is None else operand.whole[(0,) * FRONT] for operand in operands]
         return tuple(map(in_one_piece, run_operator(call.kind, wholes, call.attributes)))
-    found = reading(call)
-    if found is None:
+    rule = reading(call)
+    if rule is None:
         raise InputError(
             f"its inputs are in pieces, and no rule tells what {call.kind} computes",
             "put its inputs together before it",
         )
-    taken = [own for number in found.order if (own := operands[number]) is not None]
-    if found.operator in PARALLEL:
-        return (moved(found.operator, found.settings, taken[0]),)
-    inputs = [own.type for own in taken]
-    types = infer(found.operator, found.settings, inputs, known)
-    if found.operator in known:
-        work = defined_work(call, found, known[found.operator], inputs)
+    taken = [own for number in rule.order if (own := operands[number]) is not None]
+    if rule.operator in PARALLEL:
+        return (moved(rule.operator, rule.settings, taken[0]),)
+    inputs = [pieces.type for pieces in taken]
+    types = infer(rule.operator, rule.settings, inputs, known)
+    if rule.operator in known:
+        work = defined_work(call, rule, known[rule.operator], inputs)
         return run_tasks(call, work, operands, types)
     # Rows of neighbours go where their dims go; the pieces move without them.
-    bare = [None if own is None else without_overlap(own) for own in operands]
+    bare = [None if operand is None else without_overlap(operand) for operand in operands]
     return run_tasks(call, structural_work(call, inputs[0]), bare, types)

@@ -39,45 +39,45 @@ def in_one_piece(value: Tensor) -> Pieces:
     return Pieces(plain(value.shape), value[(None,) * FRONT])
 
 
-def moved(operator: str, attributes: Sequence[object], own: Pieces) -> Pieces:
+def moved(operator: str, attributes: Sequence[object], pieces: Pieces) -> Pieces:
     """What a parallel operator makes; a `MisfitError` if it cannot take its operand.
 
     >>> x = in_one_piece(torch.tensor([1.0, 2.0]))
     >>> moved("reduce", ("copies", 2), moved("replicate", (2,), x)).whole.flatten()
     tensor([2., 4.])
     """
-    (type_,) = infer(operator, attributes, (own.type,))
+    (type_,) = infer(operator, attributes, (pieces.type,))
     if operator in ("partition", "combine", "halo"):
-        return Pieces(type_, own.whole)
-    number, degree = over(operator, attributes, rank(own.type))
+        return Pieces(type_, pieces.whole)
+    number, degree = over(operator, attributes, rank(pieces.type))
     match operator:
         case "replicate":
-            whole = torch.cat([own.whole] * degree, number)
+            whole = torch.cat([pieces.whole] * degree, number)
         case "reduce":
-            whole = torch.unflatten(own.whole, number, (degree, -1)).sum(number)
+            whole = torch.unflatten(pieces.whole, number, (degree, -1)).sum(number)
         case "pipeline":
-            parts = torch.unflatten(own.whole, number, (degree, -1))
+            parts = torch.unflatten(pieces.whole, number, (degree, -1))
             whole = parts.movedim(number, STEP + 1).flatten(STEP, STEP + 1)
         case _:
-            parts = torch.unflatten(own.whole, STEP, (-1, degree))
+            parts = torch.unflatten(pieces.whole, STEP, (-1, degree))
             whole = parts.movedim(STEP + 1, number).flatten(number, number + 1)
     return Pieces(type_, whole)
 
 
-def without_overlap(own: Pieces) -> Pieces:
+def without_overlap(pieces: Pieces) -> Pieces:
     """The same pieces without the rows of their neighbours."""
-    return Pieces(tuple(axis._replace(before=0, after=0) for axis in own.type), own.whole)
+    return Pieces(tuple(axis._replace(before=0, after=0) for axis in pieces.type), pieces.whole)
 
 
-def piece(own: Pieces, front: tuple[int, ...], places: Sequence[int]) -> Tensor:
+def piece(pieces: Pieces, front: tuple[int, ...], places: Sequence[int]) -> Tensor:
     """One piece: `front` says of which step, copy and sum, `places` which along each dim.
 
     >>> x = moved("partition", (0, 2), in_one_piece(torch.arange(4)))
     >>> piece(moved("halo", (0, 1, 0), x), (0, 0, 0), [1])
     tensor([1, 2, 3])
     """
-    value = own.whole[front]
-    for dim, (axis, place) in enumerate(zip(own.type[FRONT:], places, strict=True)):
+    value = pieces.whole[front]
+    for dim, (axis, place) in enumerate(zip(pieces.type[FRONT:], places, strict=True)):
         value = _rows(value, dim, axis, place)
     return value
 

@@ -54,8 +54,12 @@ class Pyramid(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         level = self.stem(x)
         first, second, third = (
-            self.tower(own).flatten(2).mean(2)
-            for own in (level, functional.avg_pool2d(level, 2), functional.avg_pool2d(level, 4))
+            self.tower(features).flatten(2).mean(2)
+            for features in (
+                level,
+                functional.avg_pool2d(level, 2),
+                functional.avg_pool2d(level, 4),
+            )
         )
         total: Tensor = first + second + third
         return total
@@ -124,14 +128,14 @@ def alone(name: str, micro_batches: int) -> Numbers:
 
 def by_plans(name: str, plans: Sequence[Plan]) -> list[Numbers]:
     """By each plan."""
-    found = []
+    outcomes = []
     for plan in plans:
         with parallelize(model_of(name), plan) as model:
             losses = _losses(model, name, 1)
             state = model.whole_state(to_rank=None)
             assert state is not None
-            found.append((losses, _arrays(state)))
-    return found
+            outcomes.append((losses, _arrays(state)))
+    return outcomes
 
 
 def _losses(model: nn.Module, name: str, parts: int) -> list[float]:
@@ -139,7 +143,7 @@ def _losses(model: nn.Module, name: str, parts: int) -> list[float]:
     for step in range(STEPS):
         optimizer.zero_grad()
         total = 0.0
-        for part in zip(*(own.chunk(parts) for own in batch_of(name, step)), strict=True):
+        for part in zip(*(tensor.chunk(parts) for tensor in batch_of(name, step)), strict=True):
             loss: Any = loss_of(model, part) / parts
             loss.backward()
             total += loss.item()
@@ -152,4 +156,4 @@ def _losses(model: nn.Module, name: str, parts: int) -> list[float]:
 
 
 def _arrays(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    return {key: own.detach().numpy().copy() for key, own in state.items()}
+    return {key: tensor.detach().numpy().copy() for key, tensor in state.items()}

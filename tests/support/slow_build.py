@@ -65,8 +65,8 @@ def skeleton(
         edges.ahead_edge[way, after[1], after[2]] = number
     graph, renumbered = _graph(tasks, places, kinds)
     moved: dict[str, Any] = {
-        name: np.where(own == NONE, NONE, renumbered[own]).astype(np.int32)
-        for name, own in edges._asdict().items()
+        name: np.where(array == NONE, NONE, renumbered[array]).astype(np.int32)
+        for name, array in edges._asdict().items()
     }
     near: list[set[int]] = [set() for _ in units]
     for b, leg in _legs(bundles):
@@ -75,7 +75,7 @@ def skeleton(
     bones = TaskTemplate(
         flows=np.array([unit.flows for unit in units], np.bool_),
         unit_bundle_start=_starts(near),
-        unit_bundle=np.array([b for own in near for b in sorted(own)], np.int32),
+        unit_bundle=np.array([b for bundle_set in near for b in sorted(bundle_set)], np.int32),
         maker=np.array([bundle.maker for bundle in bundles], np.int32),
         parameters=np.array([bundle.parameters for bundle in bundles], np.bool_),
         **slots._asdict(),
@@ -118,10 +118,10 @@ def _number_tasks(
         regather=_nothing(of_bundles[:1]),
     )
     kept = [b for b, bundle in enumerate(bundles) if bundle.parameters]
-    made: dict[int, list[int]] = {}
+    bundles_of: dict[int, list[int]] = {}
     for b, bundle in enumerate(bundles):
         if not bundle.parameters:
-            made.setdefault(bundle.maker, []).append(b)
+            bundles_of.setdefault(bundle.maker, []).append(b)
     first: dict[int, list[int]] = {}
     last: dict[int, list[int]] = {}
     for b in kept:
@@ -133,11 +133,11 @@ def _number_tasks(
             for b in first.get(u, ()) if m == 0 or fetched else ():
                 slots.carry[b, m] = tasks.task("carry", b, m)
             slots.forward[u, m] = tasks.task("forward", u, m)
-            for b in made.get(u, ()):
+            for b in bundles_of.get(u, ()):
                 slots.carry[b, m] = tasks.task("carry", b, m)
     for m in range(micro_batches):
         for u in reversed(range(len(units))):
-            for b in made.get(u, ()):
+            for b in bundles_of.get(u, ()):
                 slots.back[b, m] = tasks.task("return", b, m)
             for b in last.get(u, ()) if fetched else ():
                 slots.again[b, m] = tasks.task("again", b, m)
@@ -194,11 +194,11 @@ def _join_tasks(
     for number, (b, leg) in enumerate(legs):
         bundle, flows = bundles[b], units[leg.unit].flows
         for m in range(micro_batches):
-            back = 0 if bundle.parameters else m
-            own = m if fetched else back
+            back_micro = 0 if bundle.parameters else m
+            carry_micro = m if fetched else back_micro
             reader, reverse = slots.forward[leg.unit, m], slots.backward[leg.unit, m]
-            edges.leg_edge[number, m] = tasks.edge(slots.carry[b, own], reader)
-            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, back])
+            edges.leg_edge[number, m] = tasks.edge(slots.carry[b, carry_micro], reader)
+            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, back_micro])
             if bundle.parameters:
                 if fetched:
                     edges.leg_again_edge[number, m] = tasks.edge(slots.again[b, m], reverse)
@@ -254,7 +254,10 @@ def _of_legs(units: tuple[OpGroup, ...], bundles: tuple[TensorEdge, ...]) -> dic
         "leg_halo": _amounts([port.halo for port in ports]),
         "leg_exchanged": _amounts([port.exchanged for port in ports]),
         "leg_statistics": _amounts(
-            [tuple(0 if own is None else own.bytes for own in port.statistics) for port in ports]
+            [
+                tuple(0 if statistic is None else statistic.bytes for statistic in port.statistics)
+                for port in ports
+            ]
         ),
         "leg_rounds": _rounds(ports),
         "leg_cut_by": _cut_by(ports),
@@ -262,20 +265,20 @@ def _of_legs(units: tuple[OpGroup, ...], bundles: tuple[TensorEdge, ...]) -> dic
 
 
 def _rounds(ports: list[BoundaryTensor]) -> Ints:
-    found = np.zeros((len(ports), MOST_SPLITS, 2), np.int64)
+    rounds = np.zeros((len(ports), MOST_SPLITS, 2), np.int64)
     for n, port in enumerate(ports):
-        for split, own in enumerate(port.statistics):
-            found[n, split] = (0, 0) if own is None else (own.there, own.back)
-    return found
+        for split, statistic in enumerate(port.statistics):
+            rounds[n, split] = (0, 0) if statistic is None else (statistic.there, statistic.back)
+    return rounds
 
 
 def _cut_by(ports: list[BoundaryTensor]) -> Ints:
-    found = np.zeros((len(ports), MOST_SPLITS), np.int64)
+    cuts = np.zeros((len(ports), MOST_SPLITS), np.int64)
     for n, port in enumerate(ports):
-        for split, own in enumerate(port.statistics):
-            for other in () if own is None else own.cut_by:
-                found[n, split] |= 1 << other
-    return found
+        for split, statistic in enumerate(port.statistics):
+            for other in () if statistic is None else statistic.cut_by:
+                cuts[n, split] |= 1 << other
+    return cuts
 
 
 def _graph(tasks: _Tasks, places: ResourceClasses, kinds: int) -> tuple[TaskGraph, Indices]:

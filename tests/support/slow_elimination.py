@@ -66,7 +66,7 @@ class _Reducing:
     """A graph from which nodes are taken away."""
 
     def __init__(self, graph: CostGraph) -> None:
-        self.costs = [own.astype(np.float64) for own in graph.nodes]
+        self.costs = [node.astype(np.float64) for node in graph.nodes]
         self.edges: dict[int, dict[int, Costs]] = {i: {} for i in range(len(self.costs))}
         """For each node and neighbour the costs, choices of the node first."""
         self.eliminated: list[tuple[int, dict[int, Costs]]] = []

@@ -16,15 +16,16 @@ from meshwright.graph.model import Value
 
 def slow_experts(tensors: Sequence[Tensor | None], attributes: Mapping[str, Value]) -> Tensor:
     """For each token the sum over its experts of weight times what the expert makes of it."""
-    x, index, weights, *operands = [own for own in tensors if own is not None]
-    made = []
+    x, index, weights, *operands = [tensor for tensor in tensors if tensor is not None]
+    outputs = []
     for token, chosen, shares in zip(x, index.tolist(), weights, strict=True):
         each = (
-            share * one_expert(str(attributes["body"]), token, [own[expert] for own in operands])
+            share
+            * one_expert(str(attributes["body"]), token, [operand[expert] for operand in operands])
             for expert, share in zip(chosen, shares, strict=True)
         )
-        made.append(torch.stack(list(each)).sum(0))
-    return torch.stack(made)
+        outputs.append(torch.stack(list(each)).sum(0))
+    return torch.stack(outputs)
 
 
 def one_expert(body: str, token: Tensor, operands: Sequence[Tensor]) -> Tensor:
@@ -33,14 +34,14 @@ def one_expert(body: str, token: Tensor, operands: Sequence[Tensor]) -> Tensor:
         ROWS: token[None],
         IDS: torch.zeros(1, dtype=torch.int64),
         ENDS: torch.ones(1, dtype=torch.int64),
-        **{f"w{n}": own[None] for n, own in enumerate(operands)},
+        **{f"w{n}": operand[None] for n, operand in enumerate(operands)},
     }
     stages = parse_body(body)
     for stage in stages:
-        given = [present[name] for name in stage.inputs]
+        inputs = [present[name] for name in stage.inputs]
         if stage.kind == "_grouped_mm":
-            made: tuple[Tensor, ...] = (given[0] @ given[1][0],)
+            outputs: tuple[Tensor, ...] = (inputs[0] @ inputs[1][0],)
         else:
-            made = run_operator(stage.kind, given, stage.attributes)
-        present |= zip(stage.outputs, made, strict=False)
+            outputs = run_operator(stage.kind, inputs, stage.attributes)
+        present |= zip(stage.outputs, outputs, strict=False)
     return present[stages[-1].outputs[0]][0]

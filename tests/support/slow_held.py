@@ -22,17 +22,17 @@ def curves(problem: StepModel, roles: Codes, timeline: Timeline) -> Iterator[Mem
     """What every device holds over time; one device stands for all that do the same."""
     parts, clock = Parts(problem, roles), _Clock(problem, timeline)
     for device, units in parts.devices():
-        own = set(units)
-        events = [event for unit in units for event in _of_unit(parts, clock, unit, own)]
+        local_units = set(units)
+        events = [event for unit in units for event in _of_unit(parts, clock, unit, local_units)]
         for bundle in problem.bundles:
             if not bundle.parameters:
-                events += _of_bundle(parts, clock, bundle, own)
+                events += _of_bundle(parts, clock, bundle, local_units)
         for number, bundle in enumerate(problem.bundles):
             if bundle.parameters:
-                events += _gradients(problem, parts, timeline, number, own)
-                events += _tied(problem, parts, timeline, number, own)
+                events += _gradients(problem, parts, timeline, number, local_units)
+                events += _tied(problem, parts, timeline, number, local_units)
                 if problem.options.zero == 3:
-                    events += _fetched(problem, parts, timeline, number, own)
+                    events += _fetched(problem, parts, timeline, number, local_units)
         # At one moment what goes goes first.
         events.sort()
         events.append((timeline.makespan, sum(parts.update[unit] for unit in units), PASSING))
@@ -71,9 +71,11 @@ def _during(begin: int, end: int, size: float, what: int) -> Iterator[Event]:
         yield end, -size, what
 
 
-def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[Event]:
+def _of_unit(parts: Parts, clock: _Clock, unit: int, local_units: set[int]) -> Iterator[Event]:
     """What a unit's members keep, hand each other and need."""
-    together = [other for other in parts.layer_of(unit) if other in own and clock.flows[other]]
+    together = [
+        other for other in parts.layer_of(unit) if other in local_units and clock.flows[other]
+    ]
     for m in clock.micro_batches:
         yield from _during(clock.reads[unit][m], clock.read[unit][m], parts.forward[unit], PASSING)
         if clock.flows[unit]:
@@ -85,14 +87,14 @@ def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[
 
 
 def _gradients(
-    problem: StepModel, parts: Parts, timeline: Timeline, number: int, own: set[int]
+    problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
     """Of parameters: whole until all micro-batches are through and devices have summed them."""
     clock, task = _Clock(problem, timeline), int(problem.bones.back[number, 0])
     end = int(timeline.end[task])
     for source in problem.bundles[number].sources:
         unit, size = source.maker, parts.gradients[source.name]
-        if unit not in own or not clock.flows[unit]:
+        if unit not in local_units or not clock.flows[unit]:
             continue
         yield clock.returns[unit][0], size, GRADIENTS
         for m in clock.micro_batches[1:]:
@@ -103,7 +105,7 @@ def _gradients(
 
 
 def _tied(
-    problem: StepModel, parts: Parts, timeline: Timeline, number: int, own: set[int]
+    problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
     """A parameter on a device that only reads it: a copy, and a gradient until it is returned."""
     bones, clock, bundle = problem.bones, _Clock(problem, timeline), problem.bundles[number]
@@ -111,7 +113,7 @@ def _tied(
     arrives = int(timeline.end[arrival] - problem.tasks.duration[arrival])
     for leg in bundle.legs:
         source, unit = bundle.sources[leg.tensor], leg.unit
-        if unit not in own or source.maker in own:
+        if unit not in local_units or source.maker in local_units:
             continue
         copy = source.bytes / parts.ways(unit, leg.port.there)
         uses = [*zip(clock.reads[unit], clock.read[unit], strict=True)]
@@ -130,7 +132,7 @@ def _tied(
 
 
 def _fetched(
-    problem: StepModel, parts: Parts, timeline: Timeline, number: int, own: set[int]
+    problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
     """Sharded parameters, from their fetching to the end of each use."""
     bones, clock = problem.bones, _Clock(problem, timeline)
@@ -138,7 +140,7 @@ def _fetched(
     for source in problem.bundles[number].sources:
         unit = source.maker
         size = parts.fetched[source.name]
-        for m in clock.micro_batches if unit in own else ():
+        for m in clock.micro_batches if unit in local_units else ():
             start, came = begin[bones.carry[number, m]], ends[bones.carry[number, m]]
             yield from _during(start, clock.read[unit][m], size, PASSING)
             yield from _during(start, came, size, PASSING)
@@ -148,12 +150,14 @@ def _fetched(
                 yield from _during(start, came, size, PASSING)
 
 
-def _of_bundle(parts: Parts, clock: _Clock, bundle: TensorEdge, own: set[int]) -> Iterator[Event]:
+def _of_bundle(
+    parts: Parts, clock: _Clock, bundle: TensorEdge, local_units: set[int]
+) -> Iterator[Event]:
     """A tensor between units while nobody keeps it, and its gradient."""
     (source,) = bundle.sources
-    readers = sorted({leg.unit for leg in bundle.legs if leg.unit in own})
+    readers = sorted({leg.unit for leg in bundle.legs if leg.unit in local_units})
     kept, moved = parts.is_kept(source.name), parts.is_view_of_another(source.name)
-    if bundle.maker in own:
+    if bundle.maker in local_units:
         size = parts.share(bundle.maker, source)
         backs = [r for r in readers if clock.flows[r]]
         for m in clock.micro_batches:
@@ -167,7 +171,7 @@ def _of_bundle(parts: Parts, clock: _Clock, bundle: TensorEdge, own: set[int]) -
                 yield from _during(first, until[bundle.maker][m], size, PASSING)
         return
     for leg in bundle.legs:
-        if leg.unit in own:
+        if leg.unit in local_units:
             size = source.bytes / parts.ways(leg.unit, leg.port.there)
             for m in clock.micro_batches:
                 if not kept:

@@ -71,8 +71,8 @@ class SlowIslands:
     def across(self, states: States, collective: Collective, part: Sequence[int]) -> States | None:
         """Block by block the first, second, ... holders in all islands, if they hold whole sums."""
         for device in part:
-            own = self.own[device]
-            if not any(states[device]) or any(row and own & ~row for row in states[device]):
+            mask = self.own[device]
+            if not any(states[device]) or any(row and mask & ~row for row in states[device]):
                 return None
         for members in self.members:
             if len({sum(map(bool, states[d])) for d in members if d in part}) > 1:
@@ -84,14 +84,14 @@ class SlowIslands:
                 [d for d in members if d in part and any(states[d][i] for i in places)]
                 for members in self.members
             ]
-            if len({len(own) for own in holders}) > 1 or not holders[0]:
+            if len({len(devices) for devices in holders}) > 1 or not holders[0]:
                 return None
             for group in zip(*holders, strict=True):
                 cut = tuple(tuple(states[d][i] for i in places) for d in group)
-                made = literal.apply(cut, collective, (tuple(range(self.k)),))
-                if made is None:
+                states_after = literal.apply(cut, collective, (tuple(range(self.k)),))
+                if states_after is None:
                     return None
-                for d, rows in zip(group, made, strict=True):
+                for d, rows in zip(group, states_after, strict=True):
                     after[d][places.start : places.stop] = rows
         return tuple(map(tuple, after))
 

@@ -85,27 +85,27 @@ class Twin:
         return tuple(port[role] if role >= 0 else role for role in self.roles[unit])
 
     def _unit(self, unit: int) -> None:
-        own, micro = self.problem.units[unit], self.problem.options.micro_batches
+        group, micro = self.problem.units[unit], self.problem.options.micro_batches
         degrees = {}
-        for split in range(len(own.splits)):
+        for split in range(len(group.splits)):
             degree = math.prod(
                 size
                 for size, role in zip(self.sizes, self.roles[unit], strict=True)
                 if role == split
             )
-            degrees[split] = degree * own.micro_ways(split, micro)
+            degrees[split] = degree * group.micro_ways(split, micro)
         prices = [
             self.problem.operators.price(member.piece(degrees), member.wanted)
-            for member in own.members
+            for member in group.members
         ]
-        there = max(1, round(sum(p.forward.seconds for p in prices) * 1e9))
-        back = max(1, round(sum(p.backward.seconds for p in prices) * 1e9))
+        forward = max(1, round(sum(p.forward.seconds for p in prices) * 1e9))
+        backward = max(1, round(sum(p.backward.seconds for p in prices) * 1e9))
         if self._runs_again(unit):
-            back += there
+            backward += forward
         for m in self.micro:
-            self._compute(("forward", unit, m), there, self.cube(self.roles[unit]))
+            self._compute(("forward", unit, m), forward, self.cube(self.roles[unit]))
             if self.flows[unit]:
-                self._compute(("backward", unit, m), back, self.cube(self.roles[unit]))
+                self._compute(("backward", unit, m), backward, self.cube(self.roles[unit]))
             self.edges[("forward", unit, m), ("backward", unit, m)].append(self.flows[unit])
 
     def _runs_again(self, unit: int) -> bool:
@@ -127,7 +127,7 @@ class Twin:
         home = self.states(maker, port.there)
         home_back = None if port.back is None else self.states(maker, port.back)
         again = self._runs_again(maker) and self.flows[maker]
-        there, back = self._nothing(), self._nothing()
+        forward_cost, backward_cost = self._nothing(), self._nothing()
         waiting: list[tuple[EdgeConsumer, bool, bool]] = []
         read: set[States] = set()
         left: set[States] = set()
@@ -137,7 +137,9 @@ class Twin:
             beside = self._beside(leg, back=False)
             after = self._beside(leg, back=True)
             go = cost.time > 0 or beside.time > 0
-            there = there.plus(cost if needed not in read else self._nothing()).plus(beside)
+            forward_cost = forward_cost.plus(cost if needed not in read else self._nothing()).plus(
+                beside
+            )
             read.add(needed)
             come = False
             if leg.port.back is not None and self.flows[leg.unit]:
@@ -145,32 +147,36 @@ class Twin:
                 gradient = self.states(leg.unit, leg.port.back)
                 cost = self._resharded(gradient, home_back, source.bytes)
                 come = cost.time > 0 or after.time > 0
-                back = back.plus(cost if gradient not in left else self._nothing()).plus(after)
+                backward_cost = backward_cost.plus(
+                    cost if gradient not in left else self._nothing()
+                ).plus(after)
                 left.add(gradient)
                 if again:
                     come = come or go
             waiting.append((leg, go, come))
-        if again and there.time > 0:
-            back = back.plus(self._once_more(there))
+        if again and forward_cost.time > 0:
+            backward_cost = backward_cost.plus(self._once_more(forward_cost))
         for m in self.micro:
             carry, reverse = ("carry", number, m), ("return", number, m)
             forward, backward = ("forward", maker, m), ("backward", maker, m)
-            self._collective(carry, there, maker, [leg.unit for leg, go, _ in waiting if go])
-            self._collective(reverse, back, maker, [leg.unit for leg, _, come in waiting if come])
-            self.edges[forward, carry].append(there.time > 0)
-            self.edges[reverse, backward].append(back.time > 0)
+            self._collective(carry, forward_cost, maker, [leg.unit for leg, go, _ in waiting if go])
+            self._collective(
+                reverse, backward_cost, maker, [leg.unit for leg, _, come in waiting if come]
+            )
+            self.edges[forward, carry].append(forward_cost.time > 0)
+            self.edges[reverse, backward].append(backward_cost.time > 0)
             for leg, go, come in waiting:
                 reader, undone = ("forward", leg.unit, m), ("backward", leg.unit, m)
                 self.edges[carry, reader].append(go)
                 self.edges[undone, reverse].append(come)
                 self.edges[forward, reader].append(True)
                 self.edges[undone, backward].append(self.flows[leg.unit] and self.flows[maker])
-            self.moved += there.moved + back.moved
+            self.moved += forward_cost.moved + backward_cost.moved
 
     def _parameters(self, number: int, bundle: TensorEdge) -> None:
         zero, maker = self.problem.options.zero, bundle.maker
         early = self.problem.options.early and zero in (1, 2)
-        there, back = self._nothing(), self._nothing()
+        forward_cost, backward_cost = self._nothing(), self._nothing()
         gathering: list[Step] = []
         carrying: list[Step] = []
         bytes_here = 0.0
@@ -191,14 +197,14 @@ class Twin:
             plain = self.states(source.maker, source.port.there)
             shards = self._sharded(bundle, leg.tensor, source) if zero else plain
             needed = self.states(leg.unit, leg.port.there)
-            own = self._steps(shards if zero == 3 or early else plain, needed, source.bytes)
+            carry_steps = self._steps(shards if zero == 3 or early else plain, needed, source.bytes)
             beside = self._beside(leg, back=False)
             after = self._beside(leg, back=True)
-            go = bool(own) or beside.time > 0
+            go = bool(carry_steps) or beside.time > 0
             if ("there", leg.tensor, needed) not in seen:
-                carrying += own
+                carrying += carry_steps
             seen.add(("there", leg.tensor, needed))
-            there = there.plus(beside)
+            forward_cost = forward_cost.plus(beside)
             come = False
             if leg.port.back is not None and self.flows[leg.unit]:
                 gradient = self.states(leg.unit, leg.port.back)
@@ -209,21 +215,23 @@ class Twin:
                 if ("back", leg.tensor, gradient) not in seen:
                     returning += steps
                 seen.add(("back", leg.tensor, gradient))
-                back = back.plus(after)
+                backward_cost = backward_cost.plus(after)
             waiting.append((leg, go, come))
-        back = back.plus(self._together(returning))
+        backward_cost = backward_cost.plus(self._together(returning))
         gather = self._together(gathering)
         together = self._together if zero == 3 or early else self._one_by_one
-        there = there.plus(together(carrying))
+        forward_cost = forward_cost.plus(together(carrying))
         reverse, update = ("return", number, 0), ("update", number, 0)
         regather = ("regather", number, 0)
         goers = [leg.unit for leg, go, _ in waiting if go]
         uses = self.micro if zero == 3 else range(1)
         for m in uses:
-            self._collective(("carry", number, m), there, maker, goers)
+            self._collective(("carry", number, m), forward_cost, maker, goers)
             if zero == 3:
-                self._collective(("again", number, m), there, maker, goers)
-        self._collective(reverse, back, maker, [leg.unit for leg, _, come in waiting if come])
+                self._collective(("again", number, m), forward_cost, maker, goers)
+        self._collective(
+            reverse, backward_cost, maker, [leg.unit for leg, _, come in waiting if come]
+        )
         makers = [source.maker for source in bundle.sources]
         self._collective(regather, gather, None, makers)
         if trained:
@@ -232,7 +240,7 @@ class Twin:
             rate = TRAFFIC[optimizer] / (device.memory_bandwidth * rates.streaming)
             time = max(1, round((rates.launch + rate * bytes_here) * 1e9))
             self._compute(update, time, self._hull(makers))
-        self.edges[reverse, update].append(back.time > 0 and trained)
+        self.edges[reverse, update].append(backward_cost.time > 0 and trained)
         self.edges[update, regather].append(gather.time > 0)
         for leg, go, come in waiting:
             flows = leg.port.back is not None and self.flows[leg.unit]
@@ -246,14 +254,14 @@ class Twin:
                     self.edges[again, undone].append(go and flows)
                 self.edges[undone, update].append(learns)
         fetched = 2 * len(uses) if zero == 3 else 1
-        self.moved += there.moved * fetched + back.moved + gather.moved
+        self.moved += forward_cost.moved * fetched + backward_cost.moved + gather.moved
 
     def _ahead(self) -> None:
         """Fetching waits for the use that is over when the AHEADth before its own begins; one
         stage, accumulating.
         """
         used: list[Label] = []
-        kept = [(b, own) for b, own in enumerate(self.problem.bundles) if own.parameters]
+        kept = [(b, edge) for b, edge in enumerate(self.problem.bundles) if edge.parameters]
         units = range(len(self.problem.units))
         for m in self.micro:
             for kind, fetch, order in (
@@ -261,11 +269,11 @@ class Twin:
                 ("backward", "again", reversed(units)),
             ):
                 for unit in order:
-                    own = [b for b, bundle in kept if self._first(bundle, kind) == unit]
-                    for b in own if len(used) > AHEAD else ():
+                    bundles = [b for b, bundle in kept if self._first(bundle, kind) == unit]
+                    for b in bundles if len(used) > AHEAD else ():
                         label = (fetch, b, m)
                         self.edges[used[len(used) - AHEAD - 1], label].append(label in self.tasks)
-                    if own:
+                    if bundles:
                         used.append((kind, unit, m))
 
     def _first(self, bundle: TensorEdge, kind: str) -> int | None:
@@ -293,28 +301,28 @@ class Twin:
     def _once_more(self, cost: Cost) -> Cost:
         """A task that was rounded to nanoseconds, as a part of another."""
         duration = max(1, round(cost.time))
-        busy = tuple(float(min(duration, math.ceil(own))) for own in cost.busy)
+        busy = tuple(float(min(duration, math.ceil(occupied))) for occupied in cost.busy)
         return Cost(float(duration), busy, cost.moved)
 
     def _nothing(self) -> Cost:
         return Cost(0.0, (0.0,) * len(self.problem.prices.kinds), 0.0)
 
-    def _steps(self, made: States, needed: States, total: float) -> list[Step]:
+    def _steps(self, produced: States, needed: States, total: float) -> list[Step]:
         operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
         count = resharding(
-            np.array(made, np.int8),
+            np.array(produced, np.int8),
             np.array(needed, np.int8),
             np.array(self.sizes, np.int64),
             float(total),
-            np.zeros(len(made), np.int8),
+            np.zeros(len(produced), np.int8),
             operation,
             held,
         )
         rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
-        return [(tuple(row), own) for row, own in rows]
+        return [(tuple(row), amount) for row, amount in rows]
 
-    def _resharded(self, made: States, needed: States, total: float) -> Cost:
-        return self._one_by_one(self._steps(made, needed, total))
+    def _resharded(self, produced: States, needed: States, total: float) -> Cost:
+        return self._one_by_one(self._steps(produced, needed, total))
 
     def _together(self, steps: list[Step]) -> Cost:
         """Collectives for parameters; in a bucket those that are alike run as one."""
@@ -338,12 +346,12 @@ class Twin:
             # The rows are those of the piece, which other splits cut too.
             others = {n for n, state in enumerate(port.there) if state >= 0} - {split}
             cost = cost.plus(self._exchanged(leg, "Shift", split, rows, others))
-        for split, told in enumerate(port.statistics):
-            if told is None:
+        for split, statistic in enumerate(port.statistics):
+            if statistic is None:
                 continue
-            for _ in range(told.back if back else told.there):
-                others = set(told.cut_by)
-                cost = cost.plus(self._exchanged(leg, "AllReduce", split, told.bytes, others))
+            for _ in range(statistic.back if back else statistic.there):
+                others = set(statistic.cut_by)
+                cost = cost.plus(self._exchanged(leg, "AllReduce", split, statistic.bytes, others))
         for split, tokens in enumerate(port.exchanged):
             for _ in range(2):
                 others = {n for n, state in enumerate(port.there) if state >= 0}
@@ -353,15 +361,15 @@ class Twin:
     def _exchanged(
         self, leg: EdgeConsumer, name: str, split: int, amount: float, others: set[int]
     ) -> Cost:
-        roles, own = self.roles[leg.unit], float(amount)
+        roles, piece_amount = self.roles[leg.unit], float(amount)
         inside = sum(1 << f for f, role in enumerate(roles) if role == split)
         every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
         if not inside or not amount:
             return self._nothing()
         for size, role in zip(self.sizes, roles, strict=True):
             if role in others:
-                own /= size
-        return self._priced(NAMES.index(name), inside, every, own)
+                piece_amount /= size
+        return self._priced(NAMES.index(name), inside, every, piece_amount)
 
     def _priced(self, operation: int, inside: int, every: int, held: float) -> Cost:
         prices = self.problem.prices
@@ -376,13 +384,16 @@ class Twin:
 
     def _hull(self, units: list[int]) -> Cube:
         cubes = [self.cube(self.roles[unit]) for unit in units]
-        return tuple(own[0] if len(set(own)) == 1 else None for own in zip(*cubes, strict=True))
+        return tuple(
+            coordinates[0] if len(set(coordinates)) == 1 else None
+            for coordinates in zip(*cubes, strict=True)
+        )
 
     def _collective(self, label: Label, cost: Cost, maker: int | None, readers: list[int]) -> None:
         if cost.time <= 0:
             return
         duration = max(1, round(cost.time))
-        hold = tuple(min(duration, math.ceil(own)) for own in cost.busy)
+        hold = tuple(min(duration, math.ceil(occupied)) for occupied in cost.busy)
         hull = self._hull(readers)
         one = hull if maker is None else self.cube(self.roles[maker])
         self.tasks[label] = Task(duration, (one, hull) if hull != one else (one,), hold)

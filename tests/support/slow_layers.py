@@ -16,12 +16,12 @@ def recomputed(graph: OperatorGraph, options: Options) -> dict[str, tuple[int, i
         return {}
     every = [(repeat, index) for repeat in layers(graph) for index in range(repeat.count)]
     wanted = min(options.recompute_layers or len(every), len(every))
-    found: dict[str, tuple[int, int]] = {}
+    layer_of: dict[str, tuple[int, int]] = {}
     rest = len(every) - wanted
     kept = {len(every) - 1 - ceil(Fraction(n * len(every), rest)) for n in range(rest)}
     for number in sorted(set(range(len(every))) - kept):
         repeat, index = every[number]
         for position in repeat.layer(index):
-            found[graph.operators[position].name] = repeat.start, index
-    assert len(set(found.values())) == wanted
-    return found
+            layer_of[graph.operators[position].name] = repeat.start, index
+    assert len(set(layer_of.values())) == wanted
+    return layer_of

@@ -36,7 +36,7 @@ Found = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, object], .
 def slow_matches(
     graph: OperatorGraph, rules: Sequence[Rule], parameters: Mapping[str, Sequence[int]]
 ) -> set[Found]:
-    return {found for rule in rules for found in _Slow(graph, parameters).matches(rule)}
+    return {rule_match for rule in rules for rule_match in _Slow(graph, parameters).matches(rule)}
 
 
 class _Slow:
@@ -47,36 +47,36 @@ class _Slow:
             reading = read(graph.call(operator))
             if reading is not None:
                 operands = tuple(str(operator.inputs[n]) for n in reading.order)
-                made = tuple(tensor.name for tensor in operator.outputs)
-                self.readings[operator.name] = (reading, operands, made)
+                outputs = tuple(tensor.name for tensor in operator.outputs)
+                self.readings[operator.name] = (reading, operands, outputs)
 
     def matches(self, rule: Rule) -> Iterator[Found]:
         if rule.free or any(isinstance(term, Variable) for term in rule.source):
             return
-        own = nodes(rule.source)
+        pattern_nodes = nodes(rule.source)
         choices = [[n for n, r in self.readings.items() if r[0].operator == node.operator]
-                   for node in own]  # fmt: skip
+                   for node in pattern_nodes]  # fmt: skip
         turns = [(False, True) if node.operator in ("add", "mul", "transpose") else (False,)
-                 for node in own]  # fmt: skip
-        for chosen in self._consistent(own, choices):
+                 for node in pattern_nodes]  # fmt: skip
+        for chosen in self._consistent(pattern_nodes, choices):
             for turned in itertools.product(*turns):
-                yield from self._bound(rule, dict(zip(own, chosen, strict=True)),
-                                       dict(zip(own, turned, strict=True)))  # fmt: skip
+                yield from self._bound(rule, dict(zip(pattern_nodes, chosen, strict=True)),
+                                       dict(zip(pattern_nodes, turned, strict=True)))  # fmt: skip
 
     def _consistent(
-        self, own: tuple[Term, ...], choices: list[list[str]]
+        self, pattern_nodes: tuple[Term, ...], choices: list[list[str]]
     ) -> Iterator[tuple[str, ...]]:
         """Choices in which an operator reads what was chosen for its operands, in any place."""
 
         def extended(chosen: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-            if len(chosen) == len(own):
+            if len(chosen) == len(pattern_nodes):
                 yield chosen
                 return
             for name in choices[len(chosen)]:
-                below = {chosen[own.index(term.node)] for term in own[len(chosen)].inputs
+                below = {chosen[pattern_nodes.index(term.node)] for term in pattern_nodes[len(chosen)].inputs
                          if isinstance(term, Term)}  # fmt: skip
-                made = [set(self.readings[other][2]) for other in below]
-                if all(outputs & set(self.readings[name][1]) for outputs in made):
+                operand_outputs = [set(self.readings[other][2]) for other in below]
+                if all(outputs & set(self.readings[name][1]) for outputs in operand_outputs):
                     yield from extended((*chosen, name))
 
         return extended(())
@@ -91,16 +91,16 @@ class _Slow:
             return tensors.setdefault(term, name) == name
 
         for node, name in chosen.items():
-            reading, operands, made = self.readings[name]
+            reading, operands, produced = self.readings[name]
             inputs = node.inputs
             if turned[node] and node.operator != "transpose":
                 inputs = inputs[::-1]
             if len(inputs) != len(operands):
                 return
-            if not all(put(term, own) for term, own in zip(inputs, operands, strict=True)):
+            if not all(put(term, operand) for term, operand in zip(inputs, operands, strict=True)):
                 return
             uses = [t for t in self._terms(rule) if isinstance(t, Term) and t.node == node]
-            if any(t.output >= len(made) or not put(t, made[t.output]) for t in uses):
+            if any(t.output >= len(produced) or not put(t, produced[t.output]) for t in uses):
                 return
             wanted = node.attributes
             if node.operator == "transpose":
@@ -109,21 +109,25 @@ class _Slow:
                 wanted = normal(node.operator, wanted, 0)  # type: ignore[assignment]
             if len(wanted) != len(reading.settings):
                 return
-            for number, (own, value) in enumerate(zip(wanted, reading.settings, strict=True)):
-                if isinstance(own, str) and own not in AXES:
-                    if value in AXES or values.setdefault(own, value) != value:
+            for number, (setting, value) in enumerate(zip(wanted, reading.settings, strict=True)):
+                if isinstance(setting, str) and setting not in AXES:
+                    if value in AXES or values.setdefault(setting, value) != value:
                         return
                     continue
-                if isinstance(own, int) and own < 0 and number in DIMS.get(node.operator, ()):
-                    own += rank(self.types[operands[0]])
-                if own != value:
+                if (
+                    isinstance(setting, int)
+                    and setting < 0
+                    and number in DIMS.get(node.operator, ())
+                ):
+                    setting += rank(self.types[operands[0]])
+                if setting != value:
                     return
         outputs = tuple(tensors[term] for term in rule.source)
         if len(set(outputs)) == len(outputs) and self._near(rule, outputs):
             yield from self._fitting(rule, tensors, values, outputs)
 
     def _terms(self, rule: Rule) -> list[Tensor]:
-        return [*rule.source, *(own for node in nodes(rule.source) for own in node.inputs)]
+        return [*rule.source, *(operand for node in nodes(rule.source) for operand in node.inputs)]
 
     def _near(self, rule: Rule, outputs: tuple[str, ...]) -> bool:
         """Two outputs that share no tensor are read by one operator; no rule here has three."""
@@ -137,27 +141,33 @@ class _Slow:
         self, rule: Rule, tensors: Mapping[Tensor, str], values: Mapping[str, Setting],
         outputs: tuple[str, ...],
     ) -> Iterator[Found]:  # fmt: skip
-        types = {own.name: self.types[tensors[own]] for own in variables(rule.source)}
-        every = max(rank(self.types[own]) for own in tensors.values())
+        types = {
+            variable.name: self.types[tensors[variable]] for variable in variables(rule.source)
+        }
+        every = max(rank(self.types[tensor_name]) for tensor_name in tensors.values())
         opened = [s for s in dict.fromkeys(symbols(rule)) if s not in values]
         for drawn in itertools.product(*(self._draw(rule, s, types, every) for s in opened)):
             chosen = dict(values) | dict(zip(opened, drawn, strict=True))
             try:
-                fits = all(holds(own, types, chosen) for own in rule.conditions)
-                made = [_type(term, chosen, types) for term in rule.target] if fits else []
+                fits = all(holds(condition, types, chosen) for condition in rule.conditions)
+                target_types = [_type(term, chosen, types) for term in rule.target] if fits else []
             except MisfitError:
                 continue
             wanted = [self.types[name] for name in outputs]
-            if fits and made == wanted and self._applies(rule, tensors, outputs):
-                bound = tuple(tensors[own] for own in variables(rule.source))
+            if fits and target_types == wanted and self._applies(rule, tensors, outputs):
+                bound = tuple(tensors[variable] for variable in variables(rule.source))
                 yield rule.name, outputs, bound, tuple(sorted(chosen.items()))
 
     def _draw(
         self, rule: Rule, symbol: str, types: Mapping[str, Type], every: int
     ) -> list[Setting]:
-        for own in rule.conditions:
-            if isinstance(own, Condition) and own.relation == "=" and own.left == symbol:
-                return [quantity(own.right, types, {})]
+        for condition in rule.conditions:
+            if (
+                isinstance(condition, Condition)
+                and condition.relation == "="
+                and condition.left == symbol
+            ):
+                return [quantity(condition.right, types, {})]
         if symbol in self.parameters:
             return list(self.parameters[symbol])
         degree = any(symbol in node.attributes[1:] for node in nodes(rule.target))
@@ -179,12 +189,12 @@ class _Slow:
                 below |= {tensor.name for tensor in operator.outputs}
         makers = {self.graph.producers[name].name for name in outputs}
         below |= {t.name for op in self.graph.operators if op.name in makers for t in op.outputs}
-        return below.isdisjoint(tensors[own] for own in variables(rule.target))
+        return below.isdisjoint(tensors[variable] for variable in variables(rule.target))
 
 
 def _type(term: Tensor, chosen: Mapping[str, Setting], types: Mapping[str, Type]) -> Type:
     if isinstance(term, Variable):
         return types[term.name]
     settings = tuple(chosen.get(a, a) if isinstance(a, str) else a for a in term.attributes)
-    inputs = [_type(own, chosen, types) for own in term.inputs]
+    inputs = [_type(operand, chosen, types) for operand in term.inputs]
     return infer(term.operator, settings, inputs)[term.output]

@@ -62,7 +62,7 @@ class Parts:
     def devices(self) -> Iterator[tuple[str, list[int]]]:
         """Every device that stands for its class, with the units that work on it."""
         places = self.problem.places
-        cubes = [int(subcube(own, places.radix)) for own in self.roles]
+        cubes = [int(subcube(unit_roles, places.radix)) for unit_roles in self.roles]
         inside = [
             set(places.set_resource[places.set_start[cube] : places.set_start[cube + 1]].tolist())
             for cube in cubes
@@ -71,7 +71,7 @@ class Parts:
             if kind == COMPUTE:
                 yield (
                     places.names[resource],
-                    [unit for unit, own in enumerate(inside) if resource in own],
+                    [unit for unit, resources in enumerate(inside) if resource in resources],
                 )
 
     def standing(self, units: list[int]) -> ResidentBytes:
@@ -107,21 +107,21 @@ class Parts:
             for number, source in enumerate(bundle.sources):
                 unit = source.maker
                 leg = next(leg for leg in bundle.legs if leg.tensor == number)
-                own = source.bytes / self.ways(unit, source.port.there)
+                piece_bytes = source.bytes / self.ways(unit, source.port.there)
                 copies = self._copies(unit, leg.port.back)
                 dtype = self.problem.graph.specs[source.name].dtype
-                wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
-                numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
+                wide = piece_bytes * max(1.0, 4 / ITEM_BYTES[dtype])
+                numbers, copy = (wide, wide) if options.mixed else (piece_bytes, 0.0)
                 rows = self._rows(unit, source)
                 sharded = options.zero and source.trained
                 cut = rows / math.ceil(rows / copies) if sharded else 1.0
                 whole = options.zero < 3
-                self.parameters[unit] += own if whole else own / cut
-                self.fetched[source.name] = 0.0 if whole else own - own / cut
-                self.gradients[source.name] = own if source.trained else 0.0
+                self.parameters[unit] += piece_bytes if whole else piece_bytes / cut
+                self.fetched[source.name] = 0.0 if whole else piece_bytes - piece_bytes / cut
+                self.gradients[source.name] = piece_bytes if source.trained else 0.0
                 self.summed[source.name] = 0.0
                 if source.trained:
-                    self.summed[source.name] = own / cut
+                    self.summed[source.name] = piece_bytes / cut
                     state = STATES[options.optimizer] * numbers + copy
                     self.optimizer[unit] += state / cut
                     self.update[unit] += UPDATE[options.optimizer] * numbers / cut
@@ -133,7 +133,11 @@ class Parts:
             if state >= 0:
                 shape[state] = math.ceil(shape[state] / self._degree(unit, split))
         graph = self.problem.graph
-        if any(own.stacked for own in graph.parameters if own.tensor.name == source.name):
+        if any(
+            parameter.stacked
+            for parameter in graph.parameters
+            if parameter.tensor.name == source.name
+        ):
             return shape[0] * shape[1]
         return next((size for size in shape if size > 1), 1)
 
@@ -149,7 +153,7 @@ class Parts:
         return sum(tensor.spec.bytes for tensor in graph.buffers) + fed / ways / micro
 
     def _sample_ways(self, number: int, unit: OpGroup) -> int:
-        samples = [s for s, own in enumerate(unit.splits) if own.name == SAMPLE]
+        samples = [s for s, split in enumerate(unit.splits) if split.name == SAMPLE]
         return self._degree(number, samples[0]) if samples else 1
 
     def _weigh(self) -> None:
@@ -174,14 +178,14 @@ class Parts:
                 self._weigh_passing(number, member, operator, piece, inside)
 
     def _weigh_kept(
-        self, number: int, member: Member, own: Operator, piece: Call, seen: set[object]
+        self, number: int, member: Member, operator: Operator, piece: Call, seen: set[object]
     ) -> None:
         """Count what a member keeps."""
         whole = self.problem.graph.specs
         saved = family_of(piece).saved(piece, member.wanted)
-        specs = [(own.inputs[i], piece.inputs[i]) for i in saved.inputs]
-        specs += [(own.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
-        self._keep(number, own, None, saved.extra)
+        specs = [(operator.inputs[i], piece.inputs[i]) for i in saved.inputs]
+        specs += [(operator.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
+        self._keep(number, operator, None, saved.extra)
         for name, spec in specs:
             if name is None or spec is None:
                 continue
@@ -190,27 +194,29 @@ class Parts:
             if root in self._maker and key not in seen:
                 seen.add(key)
                 share = spec.elements / max(1, whole[name].elements)
-                self._keep(number, own, root, whole[root].bytes * share)
+                self._keep(number, operator, root, whole[root].bytes * share)
 
     def _weigh_passing(
-        self, number: int, member: Member, own: Operator, piece: Call, inside: set[str]
+        self, number: int, member: Member, operator: Operator, piece: Call, inside: set[str]
     ) -> None:
         """Count what a member reads and makes that stays in its unit, and what it needs besides."""
-        read = [(n, s) for n, s in zip(own.inputs, piece.inputs, strict=True) if n in inside and s]
-        made = [(t.name, s) for t, s in zip(own.outputs, piece.outputs, strict=True)]
-        touched = {n: s.bytes for n, s in (*read, *made) if n in inside}
-        there = sum(size for name, size in touched.items() if name not in self._kept)
-        self.forward[number] = max(self.forward[number], there)
+        read = [
+            (n, s) for n, s in zip(operator.inputs, piece.inputs, strict=True) if n in inside and s
+        ]
+        written = [(t.name, s) for t, s in zip(operator.outputs, piece.outputs, strict=True)]
+        touched = {n: s.bytes for n, s in (*read, *written) if n in inside}
+        forward = sum(size for name, size in touched.items() if name not in self._kept)
+        self.forward[number] = max(self.forward[number], forward)
         if any(member.wanted):
             readers = self.problem.graph.consumers
             handed = sum(size for name, size in touched.items() if readers[name])
-            back = handed + family_of(piece).scratch(piece)
-            self.backward[number] = max(self.backward[number], back)
+            backward = handed + family_of(piece).scratch(piece)
+            self.backward[number] = max(self.backward[number], backward)
 
-    def _keep(self, number: int, own: Operator, root: str | None, size: float) -> None:
+    def _keep(self, number: int, operator: Operator, root: str | None, size: float) -> None:
         """Count what a member keeps: as kept, or as there again when its layer runs again."""
-        made = [root] if root is not None else [tensor.name for tensor in own.outputs]
-        if own.name in self._layer_of and not self._staying.intersection(made):
+        names = [root] if root is not None else [tensor.name for tensor in operator.outputs]
+        if operator.name in self._layer_of and not self._staying.intersection(names):
             self.rerun[number] += size
             return
         self.kept[number] += size
@@ -221,14 +227,14 @@ class Parts:
     def _staying(self) -> set[str]:
         """What is read outside of the layer that makes it, and so does not come from a rerun."""
         graph = self.problem.graph
-        found = {self._roots[name] for name in graph.outputs}
-        maker = {t.name: own.name for own in graph.operators for t in own.outputs}
+        roots = {self._roots[name] for name in graph.outputs}
+        maker = {t.name: producer.name for producer in graph.operators for t in producer.outputs}
         for operator in graph.operators:
             layer = self._layer_of.get(operator.name)
             for root in {self._roots[name] for name in operator.inputs if name is not None}:
                 if root in maker and self._layer_of.get(maker[root]) != layer:
-                    found.add(root)
-        return found
+                    roots.add(root)
+        return roots
 
     def _made(self, unit: OpGroup) -> Iterator[str]:
         for member in unit.members:
@@ -245,9 +251,9 @@ class Parts:
         """Into how many parts a tensor is cut, given its state under each split of a unit."""
         return math.prod(self._degree(number, s) for s, state in enumerate(states) if state >= 0)
 
-    def _copies(self, number: int, back: tuple[State, ...] | None) -> int:
+    def _copies(self, number: int, grad_states: tuple[State, ...] | None) -> int:
         """How many devices make parts of the same gradient, of those among which ZeRO shards."""
-        summed = {split for split, state in enumerate(back or ()) if state == PARTIAL}
+        summed = {split for split, state in enumerate(grad_states or ()) if state == PARTIAL}
         within, copies, devices = self.problem.options.shard_within, 1, 1
         for factor, role in reversed(
             list(zip(self.problem.factors, self.roles[number], strict=True))

@@ -44,13 +44,16 @@ def small_question(seed: int) -> PlanRequest:
     random = Random(f"small question {seed}")
     while True:
         question = _drawn(random)
-        found = reachable(question)
+        graphs = reachable(question)
         if (
             len(units(question.graph)) > 1
             and size(question) <= MOST
-            and (len(found) > 1 or seed % 5 > 1)
-            and len(reachable(question, REWRITES + 1)) == len(found)
-            and any(can_be_cut_by(question.graph, own.micro_batches) for own in allowed(question))
+            and (len(graphs) > 1 or seed % 5 > 1)
+            and len(reachable(question, REWRITES + 1)) == len(graphs)
+            and any(
+                can_be_cut_by(question.graph, options.micro_batches)
+                for options in allowed(question)
+            )
         ):
             limited = _limited(random, question) if seed % 3 == 0 else question
             if limited is not None:
@@ -62,7 +65,7 @@ def _limited(random: Random, question: PlanRequest) -> PlanRequest | None:
     fastest = brute_force(question)
     assert fastest is not None
     every = list(every_plan(question))
-    least = min(own.memory for own in random.sample(every, min(40, len(every))))
+    least = min(plan.memory for plan in random.sample(every, min(40, len(every))))
     if least >= fastest.memory:
         return None
     limit = Bytes(random.randint(least, fastest.memory - 1))
@@ -78,7 +81,9 @@ def _drawn(random: Random) -> PlanRequest:
         fixed.append(("recompute", random.choice(("no", "yes"))))
     if random.random() < 0.8:
         fixed.append(("bucket", "0"))
-    kept = {name for own in random.sample(RULES, random.randint(4, 8)) for name in own}
+    kept = {
+        name for rule_names in random.sample(RULES, random.randint(4, 8)) for name in rule_names
+    }
     return PlanRequest(
         graph=small_graph(random),
         cluster=_cluster(random),

@@ -58,16 +58,22 @@ def subject(name: str, batch: int = 4, dtype: str = "float64") -> Subject:
     graph, real = capture(example, name), getattr(torch, dtype)
     values, state = values_of(example, graph), example.model.state_dict()
 
-    def arrays(own: Mapping[str, Tensor]) -> Arrays:
+    def arrays(named_tensors: Mapping[str, Tensor]) -> Arrays:
         return {
             key: (v.to(real) if v.is_floating_point() else v).detach().numpy().copy()
-            for key, v in own.items()
+            for key, v in named_tensors.items()
         }
 
     return Subject(
         in_dtype(graph, dtype),
         arrays(state),
-        arrays({own.name: values[own.name] for own in graph.buffers if own.name not in state}),
+        arrays(
+            {
+                buffer.name: values[buffer.name]
+                for buffer in graph.buffers
+                if buffer.name not in state
+            }
+        ),
         arrays({tensor.name: values[tensor.name] for tensor in graph.inputs}),
     )
 
@@ -76,11 +82,11 @@ def machine_of(ranks: int) -> Cluster:
     return Cluster.named("laptop", process=ranks)
 
 
-def random_plan(own: Subject, ranks: int, seed: int, options: Options | None = None) -> Plan:
+def random_plan(subject: Subject, ranks: int, seed: int, options: Options | None = None) -> Plan:
     """Any roles for any unit: splits of every kind, copies, and subsets of the machine."""
     rng, cluster = random.Random(seed), machine_of(ranks)
     chosen = []
-    for unit in units(own.graph):
+    for unit in units(subject.graph):
         layout = None
         while layout is None:
             roles = [
@@ -93,55 +99,55 @@ def random_plan(own: Subject, ranks: int, seed: int, options: Options | None = N
             except InputError:
                 layout = None
         chosen.append(layout)
-    return Plan.of("random", own.graph, cluster, chosen, options)
+    return Plan.of("random", subject.graph, cluster, chosen, options)
 
 
-def alone(own: Subject) -> Plan:
+def alone(subject: Subject) -> Plan:
     cluster = Cluster.named("h200", gpu=1)
-    return Plan.of("one device", own.graph, cluster, [Layout(()) for _ in units(own.graph)])
+    return Plan.of("one device", subject.graph, cluster, [Layout(()) for _ in units(subject.graph)])
 
 
-def executor_of(plan: Plan, own: Subject) -> Executor:
+def executor_of(plan: Plan, subject: Subject) -> Executor:
     executor = Executor(plan, Communicator(), dist.get_rank(), device_of_rank())
-    take_constants(executor, _here(own.constants))
+    take_constants(executor, _here(subject.constants))
     return executor
 
 
-def _here(own: Arrays) -> dict[str, Tensor]:
+def _here(arrays: Arrays) -> dict[str, Tensor]:
     """Arrays as tensors where this rank computes."""
-    return {name: value.to(device_of_rank()) for name, value in tensors(own).items()}
+    return {name: value.to(device_of_rank()) for name, value in tensors(arrays).items()}
 
 
-def differing(expected: Mapping[str, Any], found: Mapping[str, Tensor] | None) -> list[str]:
+def differing(expected: Mapping[str, Any], actual: Mapping[str, Tensor] | None) -> list[str]:
     """The keys under which two states differ in a single bit, or that only one has."""
-    own = found or {}
-    both = expected.keys() & own.keys()
+    state = actual or {}
+    both = expected.keys() & state.keys()
     return sorted(
-        (expected.keys() ^ own.keys())
-        | {key for key in both if not np.array_equal(np.asarray(expected[key]), own[key].numpy())}
+        (expected.keys() ^ state.keys())
+        | {key for key in both if not np.array_equal(np.asarray(expected[key]), state[key].numpy())}
     )
 
 
-def round_trips(plans: list[Plan], own: Subject) -> list[list[str]]:
+def round_trips(plans: list[Plan], subject: Subject) -> list[list[str]]:
     """What differs between a state and what comes back of it, for each plan."""
-    found = []
+    differences = []
     for number, plan in enumerate(plans):
-        executor = executor_of(plan, own)
-        load_state(executor, tensors(own.state))
+        executor = executor_of(plan, subject)
+        load_state(executor, tensors(subject.state))
         root = number % dist.get_world_size()
         one, everywhere = full_state(executor, to_rank=root), full_state(executor, to_rank=None)
-        found.append(differing(own.state, everywhere))
+        differences.append(differing(subject.state, everywhere))
         if (one is None) != (executor.rank != root):
-            found[-1].append("there is a state on another rank than asked")
+            differences[-1].append("there is a state on another rank than asked")
         if one is not None:
-            found[-1] += differing(own.state, one)
+            differences[-1] += differing(subject.state, one)
         executor.close()
-    return found
+    return differences
 
 
-def trained(executor: Executor, own: Subject, optimizer: torch.optim.Optimizer | None) -> None:
+def trained(executor: Executor, subject: Subject, optimizer: torch.optim.Optimizer | None) -> None:
     """One step of training."""
-    executor.step(_here(own.inputs))
+    executor.step(_here(subject.inputs))
     executor.wire.finish()
     for piece in executor.parameters.pieces.values():
         piece.seen.grad = piece.gradient
@@ -157,7 +163,10 @@ def optimizer_of(executor: Executor, kind: str) -> torch.optim.Optimizer | None:
 
 def _grouped(named: list[tuple[str, torch.nn.Parameter]], kind: str) -> torch.optim.Optimizer:
     groups = [
-        {"params": [own for key, own in named if key.endswith("weight") == weight], "lr": rate}
+        {
+            "params": [parameter for key, parameter in named if key.endswith("weight") == weight],
+            "lr": rate,
+        }
         for weight, rate in ((True, 1e-2), (False, 2e-2))
     ]
     if kind == "adam":
@@ -169,18 +178,18 @@ def whole_optimizer(executor: Executor, optimizer: torch.optim.Optimizer | None)
     """What all ranks' optimizers remember, put together on all of them by way of objects."""
     state = sharded_optimizer_state(executor, optimizer)
     assert state is not None
-    own: dict[str, Any] = {}
+    rank_state: dict[str, Any] = {}
     for name, fields in state["state"].items():
         for key, value in fields.items():
             if isinstance(value, Sharded):
-                own[f"{name}.{key}"] = (
+                rank_state[f"{name}.{key}"] = (
                     tuple(value.shape),
                     [(c.box, c.data.cpu().numpy().copy()) for c in value.chunks],
                 )
             else:
-                own[f"{name}.{key}"] = ((), [((), value.cpu().numpy().copy())])
+                rank_state[f"{name}.{key}"] = ((), [((), value.cpu().numpy().copy())])
     everybody: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everybody, own)
+    dist.all_gather_object(everybody, rank_state)
     whole: Arrays = {}
     for ranks in everybody:
         for key, (shape, chunks) in ranks.items():
@@ -209,41 +218,41 @@ def _saved(executor: Executor, optimizer: torch.optim.Optimizer | None) -> Saved
 
 
 def trains_and_saves(
-    plan: Plan, own: Subject, path: str, kind: str = "adam"
+    plan: Plan, subject: Subject, path: str, kind: str = "adam"
 ) -> tuple[Saved, Saved]:
     """Two steps and a checkpoint of them; and one step more."""
-    executor = executor_of(plan, own)
-    load_state(executor, tensors(own.state))
+    executor = executor_of(plan, subject)
+    load_state(executor, tensors(subject.state))
     optimizer = optimizer_of(executor, kind)
     for _ in range(2):
-        trained(executor, own, optimizer)
+        trained(executor, subject, optimizer)
     save_checkpoint(executor, path, optimizer)
     before = _saved(executor, optimizer)
-    trained(executor, own, optimizer)
+    trained(executor, subject, optimizer)
     after = _saved(executor, optimizer)
     executor.close()
     return before, after
 
 
 def goes_on(
-    plan: Plan, own: Subject, path: str, kind: str = "adam", again: str = ""
+    plan: Plan, subject: Subject, path: str, kind: str = "adam", again: str = ""
 ) -> tuple[Saved, Saved]:
     """What a plan has from a checkpoint, and after one more step; perhaps saved again."""
-    executor = executor_of(plan, own)
+    executor = executor_of(plan, subject)
     optimizer = optimizer_of(executor, kind)
     load_checkpoint(executor, path, optimizer)
     if again:
         save_checkpoint(executor, again, optimizer)
     before = _saved(executor, optimizer)
-    trained(executor, own, optimizer)
+    trained(executor, subject, optimizer)
     after = _saved(executor, optimizer)
     executor.close()
     return before, after
 
 
-def refused(plan: Plan, own: Subject, action: str, *arguments: Any) -> str:
+def refused(plan: Plan, subject: Subject, action: str, *arguments: Any) -> str:
     """The sentence by which a rank refuses something."""
-    executor = executor_of(plan, own)
+    executor = executor_of(plan, subject)
     try:
         match action:
             case "state":
@@ -253,10 +262,10 @@ def refused(plan: Plan, own: Subject, action: str, *arguments: Any) -> str:
             case "load optimizer":
                 load_checkpoint(executor, arguments[0], optimizer_of(executor, arguments[1]))
             case "save":
-                load_state(executor, tensors(own.state))
+                load_state(executor, tensors(subject.state))
                 save_checkpoint(executor, arguments[0])
             case "compute":
-                load_state(executor, tensors(own.state))
+                load_state(executor, tensors(subject.state))
                 next(iter(sharded_state(executor).values())) + 1  # type: ignore[operator]
     except InputError as error:
         return str(error)
@@ -265,7 +274,7 @@ def refused(plan: Plan, own: Subject, action: str, *arguments: Any) -> str:
     return "nothing was refused"
 
 
-def initial(plans: list[Plan], own: Subject, name: str, seed: int) -> list[list[str]]:
+def initial(plans: list[Plan], subject: Subject, name: str, seed: int) -> list[list[str]]:
     """What differs between weights drawn in pieces and those of a module that is constructed."""
 
     def built() -> torch.nn.Module:
@@ -276,22 +285,22 @@ def initial(plans: list[Plan], own: Subject, name: str, seed: int) -> list[list[
     with torch.device("meta"):
         module = built()
     before = torch.get_rng_state()
-    found = []
+    differences = []
     for plan in plans:
-        executor = executor_of(plan, own)
+        executor = executor_of(plan, subject)
         initialise(executor, module, seed)
-        found.append(differing(expected, full_state(executor, to_rank=None)))
+        differences.append(differing(expected, full_state(executor, to_rank=None)))
         executor.close()
     assert all(p.is_meta for p in module.parameters()), "the module stays as it is"
     assert torch.equal(before, torch.get_rng_state()), "nobody else's random numbers change"
-    return found
+    return differences
 
 
-def initial_refused(plan: Plan, own: Subject, name: str) -> str:
+def initial_refused(plan: Plan, subject: Subject, name: str) -> str:
     """Why a module's weights cannot be drawn in pieces."""
     with torch.device("meta"):
         module = entry(name).example(entry(name).tiny, 2).model
-    executor = executor_of(plan, own)
+    executor = executor_of(plan, subject)
     try:
         initialise(executor, module, 1)
     except InputError as error:
@@ -309,8 +318,8 @@ class Plain(NamedTuple):
 
     def state(self) -> dict[str, Any]:
         """As torch's tutorials save it."""
-        told = get_optimizer_state_dict(self.module, self.optimizer)
-        return {"model": self.module.state_dict(), "optim": told}
+        optim_state = get_optimizer_state_dict(self.module, self.optimizer)
+        return {"model": self.module.state_dict(), "optim": optim_state}
 
     def saved(self) -> Saved:
         whole = self.state()
@@ -326,38 +335,38 @@ class Plain(NamedTuple):
 def _plain(name: str, kind: str) -> Plain:
     module = entry(name).example(entry(name).tiny, 4).model.double()
     named = list(module.named_parameters())
-    return Plain(module, _grouped([(key, own) for key, own in named], kind))
+    return Plain(module, _grouped([(key, parameter) for key, parameter in named], kind))
 
 
 def plain_reads(name: str, path: str, kind: str) -> Saved:
     """What a plain script reads of a checkpoint."""
     torch.manual_seed(8)
-    own = _plain(name, kind)
-    state = own.state()
+    plain = _plain(name, kind)
+    state = plain.state()
     load(state, checkpoint_id=path)
-    own.module.load_state_dict(state["model"])
-    set_optimizer_state_dict(own.module, own.optimizer, state["optim"])
-    return own.saved()
+    plain.module.load_state_dict(state["model"])
+    set_optimizer_state_dict(plain.module, plain.optimizer, state["optim"])
+    return plain.saved()
 
 
 def plain_writes(name: str, path: str, kind: str) -> Saved:
     """A checkpoint of a plain script, whose optimizer has done a step."""
     torch.manual_seed(9)
-    own = _plain(name, kind)
-    for parameter in own.module.parameters():
+    plain = _plain(name, kind)
+    for parameter in plain.module.parameters():
         parameter.grad = torch.randn_like(parameter)
-    own.optimizer.step()
-    save(own.state(), checkpoint_id=path)
-    return own.saved()
+    plain.optimizer.step()
+    save(plain.state(), checkpoint_id=path)
+    return plain.saved()
 
 
-def fails_to_save(plan: Plan, own: Subject, path: str) -> str:
+def fails_to_save(plan: Plan, subject: Subject, path: str) -> str:
     """What a rank says whose optimizer remembers something that cannot be written."""
-    executor = executor_of(plan, own)
-    load_state(executor, tensors(own.state))
+    executor = executor_of(plan, subject)
+    load_state(executor, tensors(subject.state))
     optimizer = optimizer_of(executor, "adam")
     assert optimizer is not None
-    trained(executor, own, optimizer)
+    trained(executor, subject, optimizer)
     if executor.rank == 1:
         first = next(iter(optimizer.state.values()))
         first["unwritable"] = lambda: None
@@ -370,10 +379,10 @@ def fails_to_save(plan: Plan, own: Subject, path: str) -> str:
     return "it was saved"
 
 
-def loads_a_file(plan: Plan, own: Subject, path: str) -> list[str]:
+def loads_a_file(plan: Plan, subject: Subject, path: str) -> list[str]:
     """What differs after a state was taken from a file that is not read as a whole."""
-    executor = executor_of(plan, own)
+    executor = executor_of(plan, subject)
     load_state(executor, torch.load(path, mmap=True))
-    found = differing(own.state, full_state(executor, to_rank=None))
+    differences = differing(subject.state, full_state(executor, to_rank=None))
     executor.close()
-    return found
+    return differences

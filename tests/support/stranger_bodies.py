@@ -22,7 +22,7 @@ def accumulated(model: nn.Module) -> list[float]:
     """Two micro-steps a step, a schedule, gradients zeroed in place, accuracy of the logits."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
-    found = []
+    measures = []
     for step in range(3):
         optimizer.zero_grad(set_to_none=False)
         for part in range(2):
@@ -30,31 +30,31 @@ def accumulated(model: nn.Module) -> list[float]:
             logits = model(tokens, scale)
             loss: Any = functional.cross_entropy(logits, targets, label_smoothing=0.1) / 2
             loss.backward()
-            found += [loss.item(), (logits.argmax(-1) == targets).double().mean().item()]
+            measures += [loss.item(), (logits.argmax(-1) == targets).double().mean().item()]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
         schedule.step()
-    return found
+    return measures
 
 
 def summed(model: nn.Module) -> list[float]:
     """Two calls before one backward pass, then an evaluation."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    found = []
+    measures = []
     for step in range(2):
         optimizer.zero_grad()
         first, other = (model(*batch_of(2 * step + part)[:2]) for part in range(2))
         loss = (first - other).square().mean() + first.logsumexp(-1).mean()
         loss.backward()
         optimizer.step()
-        found.append(loss.item())
+        measures.append(loss.item())
     model.eval()
     with torch.no_grad():
         tokens, scale, targets = batch_of(9)
         logits = model(tokens, scale)
-        found += [functional.cross_entropy(logits, targets).item(), logits.square().sum().item()]
+        measures += [functional.cross_entropy(logits, targets).item(), logits.square().sum().item()]
     model.train()
-    return found
+    return measures
 
 
 LOOPS: dict[str, Callable[[nn.Module], list[float]]] = {
@@ -69,25 +69,25 @@ def strange(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
 
 
 def _strange(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for name, loop in LOOPS.items():
         with parallelize(net_of(), plan) as model:
             try:
-                found[name] = loop(model)
+                outcomes[name] = loop(model)
             except InputError as error:
-                found[name] = str(error)
+                outcomes[name] = str(error)
     with parallelize(net_of(), plan) as model:
-        found["shares"] = shared(model)
+        outcomes["shares"] = shared(model)
     with parallelize(net_of(), plan) as model:
-        found["refused"] = refused(model)
-    return found
+        outcomes["refused"] = refused(model)
+    return outcomes
 
 
 def shared(model: Any) -> list[float]:
     """The mean over ranks of losses of shares, with a DistributedSampler."""
     samples = Samples()
-    shares, own = model.data_share
-    sampler: Any = DistributedSampler(samples, shares, own, shuffle=False)
+    shares, share = model.data_share
+    sampler: Any = DistributedSampler(samples, shares, share, shuffle=False)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     losses = []
     for tokens, scale, targets in DataLoader(samples, BATCH // shares, sampler=sampler):
@@ -106,14 +106,14 @@ def refused(model: Any) -> dict[str, str]:
     tokens, scale, targets = batch_of()
     logits = model(tokens, scale)
     loss: Any = functional.cross_entropy(logits, (targets + torch.distributed.get_rank()) % 10)
-    found = {"targets": told(loss.backward)}
+    messages = {"targets": told(loss.backward)}
     logits = model(tokens, scale)
     loss = functional.cross_entropy(logits, targets)
     loss.backward(retain_graph=True)
-    found["twice"] = told(loss.backward)
+    messages["twice"] = told(loss.backward)
     with torch.autocast("cpu", torch.bfloat16):
-        found["autocast"] = told(lambda: model(tokens, scale))
-    return found
+        messages["autocast"] = told(lambda: model(tokens, scale))
+    return messages
 
 
 def alone() -> dict[str, list[float]]:
@@ -149,7 +149,7 @@ def inside_of() -> Inside:
 def inside(model: nn.Module) -> list[float]:
     """Losses and accuracies by the model's own outputs, then a loss outside of hidden values."""
     optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
-    found = []
+    measures = []
     for step in range(2):
         tokens, scale, targets = batch_of(step)
         out = model(tokens, targets=targets, scale=scale)
@@ -157,7 +157,7 @@ def inside(model: nn.Module) -> list[float]:
         optimizer.step()
         optimizer.zero_grad()
         right = (out["logits"].argmax(-1) == targets).double().mean()
-        found += [out["loss"].item(), right.item(), out["hidden"][0].square().sum().item()]
+        measures += [out["loss"].item(), right.item(), out["hidden"][0].square().sum().item()]
     for step in range(2):
         tokens, scale, targets = batch_of(step)
         out = model(tokens, scale)
@@ -167,8 +167,8 @@ def inside(model: nn.Module) -> list[float]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        found.append(loss.item())
-    return found
+        measures.append(loss.item())
+    return measures
 
 
 class Wrapped(nn.Module):
@@ -185,17 +185,17 @@ def insides(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
 
 
 def _inside(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     with parallelize(inside_of(), plan, outputs=True) as model:
-        found["losses"] = inside(model)
+        outcomes["losses"] = inside(model)
         tokens, scale, targets = batch_of()
         out = model(tokens, scale, targets)
-        found["both"] = told((out["loss"] + out["logits"].mean()).backward)
+        outcomes["both"] = told((out["loss"] + out["logits"].mean()).backward)
         wrapped, before = Wrapped(model), model.whole_state(to_rank=None)
         other = Wrapped(parallelize(inside_of(), plan))
         other.load_state_dict(wrapped.state_dict())
-        found["wrapped"] = same(other.model.whole_state(to_rank=None), before or {})
+        outcomes["wrapped"] = same(other.model.whole_state(to_rank=None), before or {})
         out = other.model(tokens, scale, targets)
-        found["loss alone"] = told(lambda: out["logits"].argmax())
-        found["as told"] = told(lambda: torch.softmax(out["logits"], 0))
-    return found
+        outcomes["loss alone"] = told(lambda: out["logits"].argmax())
+        outcomes["as told"] = told(lambda: torch.softmax(out["logits"], 0))
+    return outcomes

@@ -58,13 +58,21 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
     built = []
     for depth, (name, cardinality, blocks) in enumerate(levels):
         innermost = depth == len(names) - 1
-        own = [draw(links(f"{name}-{i}", every, False)) for i in range(draw(st.integers(1, 2)))]
-        inner_owners = (*names[depth:], *(b for _, _, found in levels for b, _ in found))
-        own = [_fitting(link, inner_owners, draw(st.booleans()) and not innermost) for link in own]
+        level_links = [
+            draw(links(f"{name}-{i}", every, False)) for i in range(draw(st.integers(1, 2)))
+        ]
+        inner_owners = (
+            *names[depth:],
+            *(b for _, _, level_blocks in levels for b, _ in level_blocks),
+        )
+        level_links = [
+            _fitting(link, inner_owners, draw(st.booleans()) and not innermost)
+            for link in level_links
+        ]
         if innermost:
             inside = (name, *(b for b, _ in blocks))
-            own.append(draw(links(f"{name}-port", (name,), True)))
-            own.append(draw(links(f"{name}-shared", inside, True)))
+            level_links.append(draw(links(f"{name}-port", (name,), True)))
+            level_links.append(draw(links(f"{name}-shared", inside, True)))
             if len(blocks) > 0 and draw(st.booleans()):
                 hub = Link(
                     name="hub",
@@ -74,7 +82,7 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
                     hub=True,
                     outward=draw(st.booleans()),
                 )
-                own.append(hub)
+                level_links.append(hub)
             if draw(st.booleans()):
                 ring = Link(
                     name="ring",
@@ -83,8 +91,10 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
                     into=BytesPerSecond(9e9),
                     kind="ring",
                 )
-                own.append(ring)
-        built.append(Level(name=name, cardinality=cardinality, links=tuple(own), blocks=blocks))
+                level_links.append(ring)
+        built.append(
+            Level(name=name, cardinality=cardinality, links=tuple(level_links), blocks=blocks)
+        )
     machine = draw(st.sampled_from((None, *names)))
     return Cluster(name="random", levels=tuple(built), device=DEVICE, machine=machine)
 

@@ -48,8 +48,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.before(x)
         q, k, v = (
-            own(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for own in (self.query, self.key, self.value)
+            projection(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.joined(seen.transpose(1, 2).flatten(2))
@@ -85,7 +85,7 @@ def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def text() -> Tensor:
-    whole = "\n".join(own for _, own in sorted(pydoc_data.topics.topics.items()))
+    whole = "\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items()))
     return torch.frombuffer(bytearray(whole.encode()), dtype=torch.uint8).long()
 
 
@@ -102,10 +102,10 @@ def batch_of(
 
 
 def optimizer_of(model: nn.Module, sizes: Sizes) -> tuple[Any, Any]:
-    own = list(model.parameters())
+    parameters = list(model.parameters())
     groups = [
-        {"params": [p for p in own if p.dim() >= 2], "weight_decay": 0.1},
-        {"params": [p for p in own if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, foreach=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, sizes.steps)
@@ -134,7 +134,7 @@ def trained_by(model: nn.Module, sizes: Sizes, run: Run) -> Trained:
     data, (optimizer, schedule) = text(), optimizer_of(model, sizes)
     if run.resumed:
         load(model, optimizer, schedule, run.folder)
-    found = Trained({}, {}, {})
+    trained = Trained({}, {}, {})
     for step in range(run.first, run.last):
         if step == run.killed and dist.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -144,19 +144,19 @@ def trained_by(model: nn.Module, sizes: Sizes, run: Run) -> Trained:
             loss: Any = model(*batch_of(data, sizes, step * sizes.accumulated + part))
             (loss / sizes.accumulated).backward()
             total += loss.item() / sizes.accumulated
-        found.norms[step] = float(clip_grad_norm_(model.parameters(), 1.0))
+        trained.norms[step] = float(clip_grad_norm_(model.parameters(), 1.0))
         optimizer.step()
         schedule.step()
-        found.losses[step] = total
+        trained.losses[step] = total
         if (step + 1) % sizes.evaluated == 0:
             model.eval()
             with torch.no_grad():
-                found.held_out[step] = float(model(*batch_of(data, sizes, step, held_out=True)))
+                trained.held_out[step] = float(model(*batch_of(data, sizes, step, held_out=True)))
             model.train()
         if step + 1 == run.saved:
             save(model, optimizer, schedule, run.folder)
-            Path(run.folder, f"losses{dist.get_rank()}").write_text(repr(found._asdict()))
-    return found
+            Path(run.folder, f"losses{dist.get_rank()}").write_text(repr(trained._asdict()))
+    return trained
 
 
 class Run(NamedTuple):
@@ -172,16 +172,18 @@ class Run(NamedTuple):
 
 def save(model: nn.Module, optimizer: Any, schedule: Any, folder: str) -> None:
     state, optim = get_state_dict(model, optimizer)
-    own = {"model": state, "optim": optim, "schedule": schedule.state_dict()}
-    state_dict_saver.save(own, checkpoint_id=folder)
+    checkpoint = {"model": state, "optim": optim, "schedule": schedule.state_dict()}
+    state_dict_saver.save(checkpoint, checkpoint_id=folder)
 
 
 def load(model: nn.Module, optimizer: Any, schedule: Any, folder: str) -> None:
     state, optim = get_state_dict(model, optimizer)
-    own: dict[str, Any] = {"model": state, "optim": optim, "schedule": schedule.state_dict()}
-    state_dict_loader.load(own, checkpoint_id=folder)
-    set_state_dict(model, optimizer, model_state_dict=own["model"], optim_state_dict=own["optim"])
-    schedule.load_state_dict(own["schedule"])
+    checkpoint: dict[str, Any] = {"model": state, "optim": optim, "schedule": schedule.state_dict()}
+    state_dict_loader.load(checkpoint, checkpoint_id=folder)
+    set_state_dict(
+        model, optimizer, model_state_dict=checkpoint["model"], optim_state_dict=checkpoint["optim"]
+    )
+    schedule.load_state_dict(checkpoint["schedule"])
 
 
 def by_plan(plan: Plan, sizes: Sizes, run: Run) -> Trained:

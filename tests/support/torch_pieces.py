@@ -91,21 +91,21 @@ def _grouped_product(tensors: Tensors, attributes: dict[str, Value]) -> torch.Te
     first, first_row = attributes.get("first", 0), attributes.get("first_row", 0)
     assert isinstance(first, int)
     assert isinstance(first_row, int)
-    made = []
+    products = []
     for place, row in enumerate(rows, first_row):
         expert = int((ends <= place).sum()) - first
         mine = 0 <= expert < len(matrices)
-        made.append(row @ matrices[expert] if mine else row.new_zeros(matrices.shape[2]))
-    return torch.stack(made)
+        products.append(row @ matrices[expert] if mine else row.new_zeros(matrices.shape[2]))
+    return torch.stack(products)
 
 
 def _own_rows(
     table: torch.Tensor, indices: torch.Tensor, start: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A row for each index, and whether it is one of the rows of this piece."""
-    own = indices - start
-    mine = (own >= 0) & (own < table.shape[0])
-    return table[own.clamp(0, table.shape[0] - 1)], mine
+    local = indices - start
+    mine = (local >= 0) & (local < table.shape[0])
+    return table[local.clamp(0, table.shape[0] - 1)], mine
 
 
 def _of_some_classes(call: Call, tensors: Tensors, attributes: dict[str, Value]) -> torch.Tensor:
@@ -122,13 +122,13 @@ def _of_some_classes(call: Call, tensors: Tensors, attributes: dict[str, Value])
     weight = rest[0] if rest else None
     inside = (target >= begin) & (target < begin + scores.shape[1])
     local = torch.where(counts & inside, target - begin, -100)[first : first + scores.shape[0]]
-    own = None if weight is None else weight[begin : begin + scores.shape[1]]
+    class_weights = None if weight is None else weight[begin : begin + scores.shape[1]]
     reduction = attributes.get("reduction", 1)
-    told = (("ignore_index", -100), ("reduction", 2 if reduction == 1 else reduction))
-    (made,) = run_operator(call.kind, (scores, local, own), told)
+    options = (("ignore_index", -100), ("reduction", 2 if reduction == 1 else reduction))
+    (loss,) = run_operator(call.kind, (scores, local, class_weights), options)
     if reduction != 1:
-        return made
-    return made / (counts.sum() if weight is None else weight[target[counts]].sum())
+        return loss
+    return loss / (counts.sum() if weight is None else weight[target[counts]].sum())
 
 
 def _of_some_units(
@@ -141,15 +141,15 @@ def _of_some_units(
     assert hidden is not None
     count, every = call.outputs[0].shape[-1], hidden.shape[-1]
 
-    def widened(own: torch.Tensor, dim: int) -> torch.Tensor:
-        shape = (*own.shape[:dim], every, *own.shape[dim + 1 :])
+    def widened(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        shape = (*tensor.shape[:dim], every, *tensor.shape[dim + 1 :])
         place = torch.arange(first, first + count)
-        return own.new_zeros(shape).index_copy(dim, place, own)
+        return tensor.new_zeros(shape).index_copy(dim, place, tensor)
 
-    own = [widened(c, c.dim() - 1) for c in _given(others[: states - 1])]
+    wide_states = [widened(c, c.dim() - 1) for c in _given(others[: states - 1])]
     weights = [None if w is None else widened(w, 1) for w in others[states - 1 :]]
-    made = run_operator(call.kind, (x, hidden, *own, *weights), _sorted(attributes))
-    return tuple(result[..., first : first + count] for result in made)
+    outputs = run_operator(call.kind, (x, hidden, *wide_states, *weights), _sorted(attributes))
+    return tuple(result[..., first : first + count] for result in outputs)
 
 
 def _classes_from(
@@ -159,9 +159,9 @@ def _classes_from(
     scores, target, *rest = tensors
     assert scores is not None
     assert target is not None
-    own = target[start : start + scores.shape[0]]
+    piece_targets = target[start : start + scores.shape[0]]
     summed = _sorted(attributes | {"reduction": 2})
-    (total,) = run_operator(kind, (scores, own, *rest), summed)
+    (total,) = run_operator(kind, (scores, piece_targets, *rest), summed)
     counted = target[target != attributes.get("ignore_index", -100)]
     weight = rest[0][counted].sum() if rest and rest[0] is not None else counted.numel()
     return total / weight
@@ -197,7 +197,7 @@ def _spread(
     assert weight is not None
     spatial, far = len(edges) // 2, 4
     attributes |= {"padding": (0,) * spatial, "output_padding": (0,) * spatial}
-    (made,) = run_operator(
+    (output,) = run_operator(
         kind, (functional.pad(x, [far, far] * spatial), weight), _sorted(attributes)
     )
     strides = attributes.get("stride", 1)
@@ -206,9 +206,9 @@ def _spread(
         stride = strides[i % len(strides)] if isinstance(strides, tuple) else strides
         assert isinstance(stride, int)
         first = far * stride + edges[2 * i]
-        last = made.shape[dim] - far * stride - edges[2 * i + 1]
-        made = made.narrow(dim, first, last - first)
-    return made if bias is None else made + bias.view(-1, *(1,) * spatial)
+        last = output.shape[dim] - far * stride - edges[2 * i + 1]
+        output = output.narrow(dim, first, last - first)
+    return output if bias is None else output + bias.view(-1, *(1,) * spatial)
 
 
 def _with_divisor(kind: str, tensors: Tensors, attributes: dict[str, Value]) -> torch.Tensor:
@@ -236,13 +236,13 @@ def assembled(call: Call, split: Split, parts: int, tensors: Tensors) -> tuple[t
     """The outputs of a call, made piece by piece."""
     results = []
     for piece in pieces(call, split, parts):
-        own = [
+        inputs = [
             None if tensor is None or box is None else cut(tensor, box)
             for tensor, box in zip(tensors, piece.inputs, strict=True)
         ]
-        made = run(piece.call, own)
-        assert [tuple(m.shape) for m in made] == [spec.shape for spec in piece.call.outputs]
-        results.append(made)
+        outputs = run(piece.call, inputs)
+        assert [tuple(m.shape) for m in outputs] == [spec.shape for spec in piece.call.outputs]
+        results.append(outputs)
     return tuple(
         torch.stack(parts_of_one).sum(0, dtype=parts_of_one[0].dtype)
         if dim is None

@@ -35,8 +35,8 @@ class Meeting:
 
     def together(self, part: int) -> JointReductions:
         return JointReductions(
-            partial(self._reduced, part, lambda own: own.sum(0)),
-            partial(self._reduced, part, lambda own: own.amax(0)),
+            partial(self._reduced, part, lambda stacked: stacked.sum(0)),
+            partial(self._reduced, part, lambda stacked: stacked.amax(0)),
         )
 
     def _reduced(
@@ -45,9 +45,9 @@ class Meeting:
         self.counts[part].append(data.numel())
         self._brought[part] = data.detach().clone()
         self._barrier.wait()
-        made = joined(torch.stack(self._brought))
+        reduced = joined(torch.stack(self._brought))
         self._barrier.wait()
-        return made
+        return reduced
 
 
 class Run(NamedTuple):
@@ -69,29 +69,29 @@ def run_together(
     def own(number: int) -> tuple[list[torch.Tensor], list[Given], int]:
         piece = cuts[number]
         leaves = [_leaf(t, box) for t, box in zip(tensors, piece.inputs, strict=True)]
-        made = run_call(piece.call, tuple(leaves), meeting.together(number))
-        assert [tuple(m.shape) for m in made] == [spec.shape for spec in piece.call.outputs]
-        told = len(meeting.counts[number])
+        outputs = run_call(piece.call, tuple(leaves), meeting.together(number))
+        assert [tuple(m.shape) for m in outputs] == [spec.shape for spec in piece.call.outputs]
+        count = len(meeting.counts[number])
         wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
         arriving = [cut(s, box) for s, box in zip(seeds, piece.outputs, strict=True)]
-        found = iter(torch.autograd.grad(made, wanted, arriving, allow_unused=True))
+        gradients = iter(torch.autograd.grad(outputs, wanted, arriving, allow_unused=True))
         return (
-            [m.detach() for m in made],
-            [next(found) if x is not None and x.requires_grad else None for x in leaves],
-            told,
+            [m.detach() for m in outputs],
+            [next(gradients) if x is not None and x.requires_grad else None for x in leaves],
+            count,
         )
 
     with ThreadPoolExecutor(parts) as pool:
         results = list(pool.map(own, range(parts)))
-    told, made = results[0][2], [result[0] for result in results]
+    forward_count, part_outputs = results[0][2], [result[0] for result in results]
     return Run(
         tuple(
             torch.stack(mine).sum(0) if dim is None else torch.cat(mine, dim)
-            for dim, mine in zip(split.outputs, zip(*made, strict=True), strict=True)
+            for dim, mine in zip(split.outputs, zip(*part_outputs, strict=True), strict=True)
         ),
         tuple(_gradient(t, i, cuts, [r[1][i] for r in results]) for i, t in enumerate(tensors)),
-        meeting.counts[0][:told],
-        meeting.counts[0][told:],
+        meeting.counts[0][:forward_count],
+        meeting.counts[0][forward_count:],
     )
 
 
@@ -107,9 +107,9 @@ def _gradient(
     """Each part's gradient put where its piece lies, all added up."""
     if tensor is None or not tensor.requires_grad:
         return None
-    found = torch.zeros_like(tensor, requires_grad=False)
-    for piece, own in zip(cuts, parts, strict=True):
+    gradient = torch.zeros_like(tensor, requires_grad=False)
+    for piece, part in zip(cuts, parts, strict=True):
         box = piece.inputs[index]
-        if own is not None and box is not None:
-            cut(found, box).add_(own)
-    return found
+        if part is not None and box is not None:
+            cut(gradient, box).add_(part)
+    return gradient

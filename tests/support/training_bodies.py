@@ -15,13 +15,13 @@ from meshwright.run.training import TrainingTask, train
 
 def trains_each(tasks: Sequence[TrainingTask]) -> list[Measurement]:
     """Train one task after the other; each begins with the memory that the first had."""
-    found = []
+    measurements = []
     for task in tasks:
-        found.append(train(task))
+        measurements.append(train(task))
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-    return found
+    return measurements
 
 
 Spans = list[tuple[int, int]]
@@ -54,13 +54,13 @@ def beside_communication(task: TrainingTask) -> tuple[int, int]:
 
 def joined(spans: Iterable[tuple[int, int]]) -> Spans:
     """Moments that are in some of the spans."""
-    made: Spans = []
+    merged: Spans = []
     for begin, end in sorted(span for span in spans if span[1] > span[0]):
-        if made and begin <= made[-1][1]:
-            made[-1] = made[-1][0], max(made[-1][1], end)
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            made.append((begin, end))
-    return made
+            merged.append((begin, end))
+    return merged
 
 
 def length(spans: Spans) -> int:

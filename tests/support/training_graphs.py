@@ -43,9 +43,9 @@ class _Growing:
         name = f"{kind}{len(self.operators)}"
         outputs = []
         for number, spec in enumerate(family_of(call).outputs(call)):
-            own = f"{name}.{number}"
-            self.specs[own] = spec
-            outputs.append(_tensor(own, spec.shape, spec.dtype))
+            output_name = f"{name}.{number}"
+            self.specs[output_name] = spec
+            outputs.append(_tensor(output_name, spec.shape, spec.dtype))
         self.operators.append(
             Operator(
                 name=name,
@@ -64,47 +64,47 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Tensor
 
 def random_graph(random: Random, most: int = 10) -> OperatorGraph:
     """Up to so many operators on tensors of two or three dims of sizes that 2 and 3 divide."""
-    own = _Growing()
+    growing = _Growing()
     shape = (12, *(random.choice((4, 6, 12)) for _ in range(random.randint(1, 2))))
-    own.specs["x"] = Spec("float32", shape)
-    made = ["x"]
+    growing.specs["x"] = Spec("float32", shape)
+    names = ["x"]
     weights: dict[tuple[int, ...], str] = {}
     for _ in range(random.randint(2, most)):
-        made.append(_grow(random, own, made, weights))
-    read = {name for operator in own.operators for name in operator.inputs}
+        names.append(_grow(random, growing, names, weights))
+    read = {name for operator in growing.operators for name in operator.inputs}
     return OperatorGraph(
         name="random",
         inputs=(_tensor("x", shape),),
-        parameters=tuple(own.parameters),
-        operators=tuple(own.operators),
-        outputs=tuple(name for name in made[1:] if name not in read),
+        parameters=tuple(growing.parameters),
+        operators=tuple(growing.operators),
+        outputs=tuple(name for name in names[1:] if name not in read),
     )
 
 
 def _grow(
-    random: Random, own: _Growing, made: list[str], weights: dict[tuple[int, ...], str]
+    random: Random, growing: _Growing, names: list[str], weights: dict[tuple[int, ...], str]
 ) -> str:
-    name = random.choice(made[-3:])
-    shape = own.specs[name].shape
+    name = random.choice(names[-3:])
+    shape = growing.specs[name].shape
     last = len(shape) - 1
-    alike = [other for other in made if own.specs[other].shape == shape]
+    alike = [other for other in names if growing.specs[other].shape == shape]
     match random.choice(("linear", "linear", "relu", "add", "softmax", "norm", "turn", "sum")):
         case "linear":
             wanted = (random.choice((4, 6, 12)), shape[-1])
             if wanted not in weights or random.random() < 0.7:
-                weights[wanted] = own.parameter(wanted, random.random() < 0.9)
-            bias = (own.parameter(wanted[:1]),) if random.random() < 0.5 else ()
-            return own.add("linear", (name, weights[wanted], *bias))
+                weights[wanted] = growing.parameter(wanted, random.random() < 0.9)
+            bias = (growing.parameter(wanted[:1]),) if random.random() < 0.5 else ()
+            return growing.add("linear", (name, weights[wanted], *bias))
         case "add":
-            return own.add("add", (name, random.choice(alike)))
+            return growing.add("add", (name, random.choice(alike)))
         case "softmax":
-            return own.add("softmax", (name,), dim=random.randint(0, last))
+            return growing.add("softmax", (name,), dim=random.randint(0, last))
         case "norm":
-            scale = own.parameter(shape[-1:])
-            return own.add("layer_norm", (name, scale), normalized_shape=shape[-1:])
+            scale = growing.parameter(shape[-1:])
+            return growing.add("layer_norm", (name, scale), normalized_shape=shape[-1:])
         case "turn" if last > 0:
-            return own.add("transpose", (name,), dim0=0, dim1=last)
+            return growing.add("transpose", (name,), dim0=0, dim1=last)
         case "sum" if last > 1:
-            return own.add("sum", (name,), dim=(random.randint(0, last),))
+            return growing.add("sum", (name,), dim=(random.randint(0, last),))
         case _:
-            return own.add("relu", (name,))
+            return growing.add("relu", (name,))

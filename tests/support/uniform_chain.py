@@ -25,8 +25,8 @@ class RoundPricer(OperatorPricer):
     """The same price for every operator, whatever its size."""
 
     def price(self, call: Call, wanted: tuple[bool, ...] | None = None) -> OperatorPrice:
-        there, back = (PassPrice(Seconds(n / 1e9), "estimated") for n in (FORWARD, BACKWARD))
-        return OperatorPrice(there, back)
+        forward, backward = (PassPrice(Seconds(n / 1e9), "estimated") for n in (FORWARD, BACKWARD))
+        return OperatorPrice(forward, backward)
 
 
 def chain(layers: int, batch: int = 16) -> OperatorGraph:
@@ -51,11 +51,11 @@ def free(devices: int) -> Cluster:
 def pipeline(stages: int, layers: int, options: Options, batch: int = 16) -> Simulation:
     """A chain cut into stages of equally many layers, each on one device."""
     graph, cluster = chain(layers, batch), free(stages)
-    own = factors(cluster)
+    cluster_factors = factors(cluster)
     layouts = []
     for layer in range(len(units(graph))):
         stage, roles = layer * stages // layers, []
-        for factor in reversed(own):
+        for factor in reversed(cluster_factors):
             stage, digit = divmod(stage, factor.size)
             roles.append(f"@{digit}")
         layouts.append(Layout(tuple(reversed(roles))))

@@ -75,8 +75,8 @@ def _swiglu_gradient(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 def _scaled_gradient(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
     x, w = context.saved_tensors
-    own = context.scale * gradient
-    return own @ w, own.flatten(0, -2).T @ x.flatten(0, -2), None
+    scaled = context.scale * gradient
+    return scaled @ w, scaled.flatten(0, -2).T @ x.flatten(0, -2), None
 
 
 library_swiglu.register_autograd(_swiglu_gradient, setup_context=_keep)
@@ -94,8 +94,8 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gated: Tensor = library_swiglu(self.gate(x), self.up(x))
-        made: Tensor = library_scaled(gated, self.down)
-        return made
+        output: Tensor = library_scaled(gated, self.down)
+        return output
 
 
 class Tripled(nn.Module):
@@ -106,8 +106,8 @@ class Tripled(nn.Module):
         self.weight = nn.Parameter(torch.randn(8, 8))
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = library_scaled(x, self.weight, 3.0)
-        return made
+        output: Tensor = library_scaled(x, self.weight, 3.0)
+        return output
 
 
 class Plain(nn.Module):
@@ -120,8 +120,8 @@ class Plain(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
-        return made
+        output: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
+        return output
 
 
 class Bare(nn.Module):
@@ -132,8 +132,8 @@ class Bare(nn.Module):
         self.first = nn.Linear(8, 8)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = library_bare(self.first(x))
-        return made
+        output: Tensor = library_bare(self.first(x))
+        return output
 
 
 def gated(batch: int = 8, width: int = 32, hidden: int = 64) -> tuple[Any, ...]:

@@ -216,9 +216,9 @@ def disagrees(folder: str, bad: int, field: str, value: str) -> None:
         "graph": "g" * 16,
         "dtype": "float32",
     }
-    own = stated | ({field: value} if rank == bad else {})
+    statement = stated | ({field: value} if rank == bad else {})
     with Watchdog(dist.distributed_c10d._get_default_store(), rank, ranks):
-        agree(Statement(ranks=ranks, **own))
+        agree(Statement(ranks=ranks, **statement))
 
 
 def miscounts(folder: str, bad: int) -> None:

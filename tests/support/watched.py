@@ -27,8 +27,8 @@ def started(
     processes = []
     with meetings(ranks, home) as all_:
         for rank, meeting in enumerate(all_):
-            given = rank, meeting, body, (str(folder), *arguments)
-            processes.append(context.Process(target=_rank, args=given, daemon=True))
+            rank_arguments = rank, meeting, body, (str(folder), *arguments)
+            processes.append(context.Process(target=_rank, args=rank_arguments, daemon=True))
             processes[-1].start()
     try:
         yield processes
@@ -65,10 +65,10 @@ def outcome(
     """For each exit code and last line, the ranks that ended so."""
     with started(body, folder, *arguments, ranks=ranks) as processes:
         codes = exit_codes(processes)
-    found: dict[tuple[int | None, str], list[int]] = {}
+    ranks_by_end: dict[tuple[int | None, str], list[int]] = {}
     for rank, code in enumerate(codes):
-        found.setdefault((code, last_words(folder, rank)), []).append(rank)
-    return found
+        ranks_by_end.setdefault((code, last_words(folder, rank)), []).append(rank)
+    return ranks_by_end
 
 
 def _rank(

@@ -76,19 +76,19 @@ def _check(
 ) -> None:
     whole, position = sum(sizes), members.index(dist.get_rank())
     everyone = [drawn(whole, dtype, member) for member in members]
-    total, own = summed(everyone), everyone[position]
-    item = own.element_size()
+    total, local = summed(everyone), everyone[position]
+    item = local.element_size()
     cut = [size * item for size in sizes]
     counted = _Counted(wire, members)
 
-    data = own.clone()
+    data = local.clone()
     wire.all_reduce(data, members)
     assert torch.equal(data, total)
     counted.expect(Collective.ALL_REDUCE, ring_parts(whole, item, len(members)))
 
-    scattered = wire.reduce_scatter(torch.split(own, list(sizes)), members)
+    scattered = wire.reduce_scatter(torch.split(local, list(sizes)), members)
     assert torch.equal(scattered, torch.split(total, list(sizes))[position])
-    assert torch.equal(own, everyone[position])
+    assert torch.equal(local, everyone[position])
     counted.expect(Collective.REDUCE_SCATTER, cut)
 
     gathered = wire.all_gather(scattered, sizes, members)
@@ -96,12 +96,12 @@ def _check(
     assert torch.equal(torch.cat(gathered), total)
     counted.expect(Collective.ALL_GATHER, cut)
 
-    data = own.clone()
+    data = local.clone()
     wire.reduce(data, members)
-    assert torch.equal(data, total if position == 0 else own)
+    assert torch.equal(data, total if position == 0 else local)
     counted.expect(Collective.REDUCE, cut)
 
-    data = own.clone()
+    data = local.clone()
     wire.broadcast(data, members)
     assert torch.equal(data, everyone[0])
     counted.expect(Collective.BROADCAST, cut)
@@ -111,13 +111,13 @@ def summed_in_groups(groups: Sequence[tuple[int, ...]]) -> list[int]:
     """The sum of the ranks of each group that this rank is in."""
     wire, rank = Communicator(), dist.get_rank()
     wire.prepare(groups)
-    found = []
+    sums = []
     for members in groups:
         if rank in members:
             total = torch.tensor(rank)
             wire.all_reduce(total, members)
-            found.append(int(total))
-    return found
+            sums.append(int(total))
+    return sums
 
 
 HEADER = 48
@@ -130,7 +130,7 @@ def written_bytes() -> list[tuple[int, int]]:
     sizes = [100_000, 7, 30_001][: len(members)]
     data = torch.ones(sum(sizes))
     parts = torch.split(data, sizes)
-    found = []
+    counts = []
     for perform in (
         lambda: wire.all_reduce(data[:5], members),
         lambda: wire.all_reduce(data, members),
@@ -142,8 +142,8 @@ def written_bytes() -> list[tuple[int, int]]:
         counted, written = wire.sent, _written()
         perform()
         counted, written = wire.sent - counted, _written() - written
-        found.append((counted, written - counted))
-    return found
+        counts.append((counted, written - counted))
+    return counts
 
 
 def _written() -> int:
@@ -249,11 +249,11 @@ def programs_sum(plans: Sequence[AnyReductionPlan]) -> int:
     wire, rank = Communicator(), dist.get_rank()
     for plan in plans:
         recipe = plan.recipe(rank)
-        made = Reducer(wire, recipe)
+        reducer = Reducer(wire, recipe)
         for length, dtype in CASES:
             before = wire.sent
             data = contribution(length, dtype, rank)
-            made.all_reduce(data)
+            reducer.all_reduce(data)
             _expect_sum(plan, data)
             assert wire.sent - before == recipe.sent(length, data.element_size()), str(plan)
     return len(plans)
@@ -323,15 +323,15 @@ def _trained(plan: AnyReductionPlan | None, steps: int) -> list[list[float]]:
         meshwright.use_reduction_plan(parallel, plan)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     random = torch.Generator().manual_seed(dist.get_rank())
-    found: list[list[float]] = []
+    vectors: list[list[float]] = []
     for step in range(steps):
         optimizer.zero_grad()
         parallel(torch.randn(8, 40, generator=random).to(device)).square().mean().backward()
         if step == 0:
-            found.append(_flattened(p.grad for p in model.parameters() if p.grad is not None))
+            vectors.append(_flattened(p.grad for p in model.parameters() if p.grad is not None))
         optimizer.step()
-    found.append(_flattened(p.detach() for p in model.parameters()))
-    return found
+    vectors.append(_flattened(p.detach() for p in model.parameters()))
+    return vectors
 
 
 def _flattened(tensors: Iterable[Tensor]) -> list[float]:
@@ -355,8 +355,8 @@ class _Broken:
 def broken_program() -> str:
     """A program that fails in its thread fails the backward pass."""
     parallel = DistributedDataParallel(nn.Linear(2, 2))
-    own, device = _Broken(), torch.device("cpu")
-    state = hook._State(own, dist.get_world_size(), device)  # type: ignore[arg-type]
+    broken, device = _Broken(), torch.device("cpu")
+    state = hook._State(broken, dist.get_world_size(), device)  # type: ignore[arg-type]
     parallel.register_comm_hook(state, hook._averaged)
     try:
         parallel(torch.ones(1, 2)).sum().backward()
@@ -403,7 +403,7 @@ def policies_of_gloo() -> list[int]:
     """How the threads of gloo are scheduled, of the default group and of another one."""
     Communicator().prepare([(0, 1), (1, 2)])
     threads = Path("/proc/self/task").glob("*")
-    names = {int(own.name): (own / "comm").read_text() for own in threads}
+    names = {int(task.name): (task / "comm").read_text() for task in threads}
     return [
         os.sched_getscheduler(thread)
         for thread, name in names.items()
@@ -422,7 +422,7 @@ def paired() -> None:
     members = tuple(range(world))
     wire.prepare([members])
     whole = [torch.complex(torch.arange(6.0) + r, torch.arange(6.0) - r).conj() for r in members]
-    total = torch.stack([own.resolve_conj() for own in whole]).sum(0)
+    total = torch.stack([tensor.resolve_conj() for tensor in whole]).sum(0)
 
     data = whole[rank].clone()
     wire.all_reduce(data, members)

@@ -158,11 +158,11 @@ def owner_of_a_bed() -> tuple[subprocess.Popen[str], list[str]]:
         text=True,
     )
     assert process.stdout is not None
-    found = process.stdout.readline().split()
+    names = process.stdout.readline().split()
     deadline = time.monotonic() + 60
-    while len(running_in(found[:-1])) < 8 and time.monotonic() < deadline:
+    while len(running_in(names[:-1])) < 8 and time.monotonic() < deadline:
         time.sleep(0.1)
-    return process, found
+    return process, names
 
 
 def running_in(leaves: list[str]) -> list[int]:
@@ -170,16 +170,16 @@ def running_in(leaves: list[str]) -> list[int]:
 
 
 def test_no_trace_after_the_owner_was_killed() -> None:
-    process, found = owner_of_a_bed()
-    ranks = running_in(found[:-1])
+    process, names = owner_of_a_bed()
+    ranks = running_in(names[:-1])
     with process:
         remove_leftovers()
-        assert set(found) <= set(netlink.namespaces()), "a living owner's testbed stays"
+        assert set(names) <= set(netlink.namespaces()), "a living owner's testbed stays"
         process.send_signal(signal.SIGKILL)
     assert len(ranks) == 8
-    assert set(found) <= set(netlink.namespaces())
+    assert set(names) <= set(netlink.namespaces())
     with Testbed(two_by_two()):
-        assert set(found).isdisjoint(netlink.namespaces())
+        assert set(names).isdisjoint(netlink.namespaces())
     deadline = time.monotonic() + 10
     while any(map(alive, ranks)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -214,7 +214,7 @@ def test_up_list_down() -> None:
         reach = _UNREACHED.format(leaf, other)
         assert subprocess.run([sys.executable, "-c", reach], cwd=ROOT, check=False).returncode == 0
         assert f"{bed}  removed\n" in verb("down", bed).stdout
-        assert bed not in {found.name for found in standing()}
+        assert bed not in {standing_bed.name for standing_bed in standing()}
     finally:
         remove(name for name in netlink.namespaces() if name.startswith(bed))
 

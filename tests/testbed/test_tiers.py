@@ -28,10 +28,10 @@ def changed(**fields: object) -> Link:
 
 
 def test_ready_made_clusters() -> None:
-    found = {path.stem: tiers(Cluster.load(str(path))) for path in CLUSTERS.glob("*.toml")}
+    tiers_by_name = {path.stem: tiers(Cluster.load(str(path))) for path in CLUSTERS.glob("*.toml")}
     slow, fast = BytesPerSecond(25e6), BytesPerSecond(100e6)
     spine = BytesPerSecond(12.5e6)
-    assert found == {
+    assert tiers_by_name == {
         "2x2": (Tier("node", 2, slow, slow),),
         "2x4": (Tier("node", 2, slow, slow),),
         "4x2": (Tier("node", 4, slow, slow),),

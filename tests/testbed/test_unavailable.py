@@ -57,8 +57,8 @@ def test_owners() -> None:
     assert this.lives
     assert NOBODY.lives
     assert not this._replace(started=this.started + 1).lives, "the number was used again"
-    found = read_name(this.name("a1", "leaf0"))
-    assert found is not None
-    assert (found.owner, found.part) == (this, "leaf0")
+    parsed = read_name(this.name("a1", "leaf0"))
+    assert parsed is not None
+    assert (parsed.owner, parsed.part) == (this, "leaf0")
     assert read_name("rtfab") is None
     assert read_name("meshbed-leaf0") is None

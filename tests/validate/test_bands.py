@@ -44,20 +44,20 @@ def judged(ratio: float, note: str = "", source: str = "Megatron-LM") -> JudgedR
 def test_a_band_holds_nine_rows_of_ten() -> None:
     rows = [judged(1 + n / 100) for n in range(11)] + [judged(2.0, "MoE 8 experts top 2")] * 3
     rows += [judged(1.5, source="torchtitan")] * 6
-    found = bands_of(rows)
+    kind_bands = bands_of(rows)
     fused, eager = f"H100, {DENSE}, {FUSED}", f"H100, {DENSE}, {EAGER}"
-    assert found[fused] == Band(share=0.09, rows=11, of=fused)
-    assert found[eager] == Band(share=0.5, rows=6, of=eager)
-    assert found[f"H100, {DENSE}"].rows == 17
+    assert kind_bands[fused] == Band(share=0.09, rows=11, of=fused)
+    assert kind_bands[eager] == Band(share=0.5, rows=6, of=eager)
+    assert kind_bands[f"H100, {DENSE}"].rows == 17
     # Three rows are too few for a band of their own.
-    assert f"H100, {EXPERTS}" not in found
-    assert found["H100"].rows == 20
+    assert f"H100, {EXPERTS}" not in kind_bands
+    assert kind_bands["H100"].rows == 20
 
 
 def test_bands_that_ship_are_read() -> None:
-    found = bands.shipped_bands()
-    assert all(own.of == of and own.rows >= bands.LEAST for of, own in found.items())
-    assert all(0.02 < own.share < 0.8 for own in found.values())
+    kind_bands = bands.shipped_bands()
+    assert all(band.of == of and band.rows >= bands.LEAST for of, band in kind_bands.items())
+    assert all(0.02 < band.share < 0.8 for band in kind_bands.values())
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> dict[str, Band]:
         "A100", f"A100, {DENSE}", "B200", "H100", f"H100, {DENSE}", f"H100, {DENSE}, {FUSED}",
         f"H100, {EXPERTS}", f"H100, {EXPERTS}, {FUSED}",
     )  # fmt: skip
-    found = {of: Band(share=0.5, rows=9, of=of) for of in kinds}
-    monkeypatch.setattr(bands, "shipped_bands", lambda: found)
-    return found
+    kind_bands = {of: Band(share=0.5, rows=9, of=of) for of in kinds}
+    monkeypatch.setattr(bands, "shipped_bands", lambda: kind_bands)
+    return kind_bands
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_steps_have_the_narrowest_band_of_their_kind(
 ) -> None:
     machine = Cluster.named(cluster)
     device = replace(machine.device, software=Software(fuses=fuses))
-    found = band_of(replace(machine, device=device), graph)
-    assert found == (None if of is None else shipped[of])
+    band = band_of(replace(machine, device=device), graph)
+    assert band == (None if of is None else shipped[of])
 
 
 def test_compare_and_the_report_tell_the_error(shipped: dict[str, Band]) -> None:
     planned = answer(asked(convolutional(), Cluster.named("dgx-h100", node=2, gpu=2)))
     said = "90 % of 9 published steps (H100, dense models) were within ±50%"
     assert f"<strong>error of such steps: </strong>{said}" in summary_section(planned)
-    name, slower = max(planned.baselines, key=lambda own: own[1].prediction.step)
+    name, slower = max(planned.baselines, key=lambda baseline: baseline[1].prediction.step)
     best = planned.best.prediction.step
     close = slower._replace(prediction=replace(slower.prediction, step=Seconds(1.2 * best)))
     chains = ChainsResult(np.zeros((1, 1), np.int8), 1, name, "budget", False, 1, 1.0, ())
-    told = describe_search(Comparison(((name, close), ("search", planned.best)), (), chains))
-    assert told.splitlines()[1] == (
+    text = describe_search(Comparison(((name, close), ("search", planned.best)), (), chains))
+    assert text.splitlines()[1] == (
         f"Error of such steps: {said}; 1.20x as fast as the fastest baseline that fits is inside "
         "of that."
     )

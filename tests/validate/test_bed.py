@@ -83,10 +83,10 @@ def test_the_fitted_cluster_predicts_what_it_was_fitted_to(
     many = tuple(small + more for small, more in zip(few, longer, strict=True))
     fitted = calibrated(three_levels(), calibration(*zip(few, many, strict=True)))
     pricer = Pricer(fitted, RINGS)
-    for own, (small, large) in enumerate(zip(few, many, strict=True)):
-        rest = PatternUse.EVERY if own == 2 else PatternUse.FIRST
+    for level, (small, large) in enumerate(zip(few, many, strict=True)):
+        rest = PatternUse.EVERY if level == 2 else PatternUse.FIRST
         pattern: Pattern = tuple(
-            (Digit(size, PatternUse.MEMBER if depth == own else rest),)
+            (Digit(size, PatternUse.MEMBER if depth == level else rest),)
             for depth, size in enumerate(fitted.hierarchy)
         )
         line = cheapest_line(pricer.lines(Collective.ALL_REDUCE, pattern), PAYLOAD)
@@ -124,11 +124,11 @@ CASES_OF_SIXTEEN = {
 
 
 def test_all_placements_of_the_papers_configurations() -> None:
-    found: dict[object, int] = {}
+    counts: dict[object, int] = {}
     for case in cases("net", Cluster.named("gcp-a100", node=4, gpu=4)):
         _, sizes, reduce = case.configuration
-        found[sizes, reduce] = found.get((sizes, reduce), 0) + 1
-    assert found == CASES_OF_SIXTEEN
+        counts[sizes, reduce] = counts.get((sizes, reduce), 0) + 1
+    assert counts == CASES_OF_SIXTEEN
 
 
 def result(case: Case, program: Program, *seconds: float, load: float = 1.0) -> Result:
@@ -175,8 +175,8 @@ def test_the_calmer_measurement_counts() -> None:
 
 
 def test_the_figures_of_two_placements() -> None:
-    here, there = list(cases("three", three_levels()))[1:3]
-    assert here.configuration == there.configuration
+    first, second = list(cases("three", three_levels()))[1:3]
+    assert first.configuration == second.configuration
     few = [timing(ROOTED, 1.0, 2.0, 0.5), timing(ALL_REDUCE, 2.0, 1.0, 0.1)]
     # Predicted second of twelve, measured first; the first choice takes a quarter longer.
     many = [
@@ -185,7 +185,7 @@ def test_the_figures_of_two_placements() -> None:
         timing(ALL_REDUCE, 4.0, 4.0),
         *(timing(SCATTERED, 5.0 + i, 5.0 + i) for i in range(9)),
     ]
-    figures = summarize_bed([here, there], {here.key: few, there.key: many})
+    figures = summarize_bed([first, second], {first.key: few, second.key: many})
     assert figures.errors == {
         "three": Errors(times=12, median=0.0, worst=0.75),
         "three programs": Errors(times=2, median=0.75, worst=1.0),

@@ -34,10 +34,11 @@ def test_the_rows_are_those_of_the_tables() -> None:
 
 
 def test_errors_are_those_that_the_docs_tell() -> None:
-    found = {
-        (own.gpu, own.ranks): round(own.mean, 3) for own in summarize(compare(embedded_rows()))
+    means = {
+        (summary.gpu, summary.ranks): round(summary.mean, 3)
+        for summary in summarize(compare(embedded_rows()))
     }
-    assert found == {
+    assert means == {
         ("A100", 2): 0.178, ("A100", 4): 0.062, ("A100", 8): 0.023,
         ("V100", 2): 0.665, ("V100", 4): 0.155, ("V100", 8): 0.008,
     }  # fmt: skip
@@ -59,15 +60,15 @@ def test_a_table_of_other_sizes(tmp_path: Path) -> None:
     table.write_text(HEADER + GOOD + "V100,8,104857600,2150000,2151000\n")
     result = validate("--rows", str(table), "--json")
     assert (result.returncode, result.stderr) == (0, "")
-    found = json.loads(result.stdout)
-    assert [(row["gpu"], row["ranks"], row["bytes"]) for row in found["rows"]] == [
+    document = json.loads(result.stdout)
+    assert [(row["gpu"], row["ranks"], row["bytes"]) for row in document["rows"]] == [
         ("A100", 4, 1048576),
         ("V100", 8, 104857600),
     ]
-    assert found["rows"][0]["measured_s"] == 44210e-9
-    errors = [row["predicted_s"] / row["measured_s"] - 1 for row in found["rows"]]
-    assert [row["error"] for row in found["rows"]] == pytest.approx(errors)
-    one, other = found["summary"]
+    assert document["rows"][0]["measured_s"] == 44210e-9
+    errors = [row["predicted_s"] / row["measured_s"] - 1 for row in document["rows"]]
+    assert [row["error"] for row in document["rows"]] == pytest.approx(errors)
+    one, other = document["summary"]
     assert one == {
         "gpu": "A100", "ranks": 4, "rows": 1, "mean": abs(errors[0]), "small": abs(errors[0]),
         "worst": abs(errors[0]), "largest": errors[0],

@@ -43,7 +43,9 @@ def test_errors_and_order() -> None:
     judged = [HetJudged(row, Seconds((row.measured or 0.0) * 1.1)) for row in rows]
     assert median_error(judged) == pytest.approx(0.1)
     assert pairs_in_order(judged) == 1.0
-    wrong = [HetJudged(row, Seconds(5 - own)) for row, own in zip(rows, measured, strict=True)]
+    wrong = [
+        HetJudged(row, Seconds(5 - seconds)) for row, seconds in zip(rows, measured, strict=True)
+    ]
     assert pairs_in_order(wrong) == 0.0
     assert "3 of 3 measured rows predicted, median error 10.0%" in describe_trials(judged)
     assert heterogeneous_document(judged)["pairs_in_order"] == 1.0

@@ -41,8 +41,8 @@ def test_what_changes_a_price_changes_each_pass_there_is() -> None:
     origin = Origin(device="d", software="s", date="", command="")
     both = MeasuredCall(call=call, forward=Seconds(1.0), backward=Seconds(2.0))
     one = MeasuredCall(call=call, forward=Seconds(1.0))
-    found = changed(PriceTable(origin=origin, rows=(both, one)), lambda seconds: seconds + 0.5)
-    assert [(own.forward, own.backward) for own in found.rows] == [(1.5, 2.5), (1.5, None)]
+    table = changed(PriceTable(origin=origin, rows=(both, one)), lambda seconds: seconds + 0.5)
+    assert [(row.forward, row.backward) for row in table.rows] == [(1.5, 2.5), (1.5, None)]
 
 
 def test_a_step_takes_as_long_as_on_the_slowest_rank() -> None:
@@ -55,5 +55,5 @@ def test_of_two_calibrations_the_lesser_of_each_pass_counts() -> None:
     origin = Origin(device="d", software="s", date="", command="")
     one = MeasuredCall(call=call, forward=Seconds(1.0), backward=Seconds(3.0))
     other = MeasuredCall(call=call, forward=Seconds(2.0), backward=Seconds(2.0))
-    found = lesser(PriceTable(origin=origin, rows=(one,)), PriceTable(origin=origin, rows=(other,)))
-    assert [(own.forward, own.backward) for own in found.rows] == [(1.0, 2.0)]
+    table = lesser(PriceTable(origin=origin, rows=(one,)), PriceTable(origin=origin, rows=(other,)))
+    assert [(row.forward, row.backward) for row in table.rows] == [(1.0, 2.0)]

@@ -18,9 +18,9 @@ H200 = Cluster.named("h200").device
 
 @pytest.fixture(scope="module")
 def table() -> PriceTable:
-    found = table_of(H200)
-    assert found is not None
-    return found
+    prices = table_of(H200)
+    assert prices is not None
+    return prices
 
 
 def test_prices_that_ship_say_where_they_come_from(table: PriceTable) -> None:
@@ -46,9 +46,9 @@ def test_no_call_is_predicted_from_itself() -> None:
         spec = Spec("float32", (64, 64 * (i + 1)))
         call = Call(kind="relu", inputs=(spec,), outputs=(spec,))
         rows.append(MeasuredCall(call=call, forward=Seconds(1e-3 * (1 + i % 7))))
-    found = compare_operators(PriceTable(origin=origin, rows=tuple(rows)), H200)
-    assert len(found) == 40
-    assert sum(abs(it.error) > 0.01 for it in found) > 35
+    comparisons = compare_operators(PriceTable(origin=origin, rows=tuple(rows)), H200)
+    assert len(comparisons) == 40
+    assert sum(abs(it.error) > 0.01 for it in comparisons) > 35
 
 
 def test_folds_must_be_several(table: PriceTable) -> None:

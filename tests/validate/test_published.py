@@ -142,10 +142,10 @@ def straight(rows: Iterable[PublishedRow]) -> Iterator[bool]:
     for row in rows:
         assert row.global_batch is not None
         assert row.measured_s is not None
-        found = alike[replace(row, global_batch=None, measured_s=None)]
-        found[row.global_batch] = round(row.measured_s * 1e9)
-    for found in alike.values():
-        for (a, at_a), (b, at_b), (c, at_c) in combinations(sorted(found.items()), 3):
+        times = alike[replace(row, global_batch=None, measured_s=None)]
+        times[row.global_batch] = round(row.measured_s * 1e9)
+    for times in alike.values():
+        for (a, at_a), (b, at_b), (c, at_c) in combinations(sorted(times.items()), 3):
             yield abs((at_b - at_a) * (c - a) - (at_c - at_a) * (b - a)) <= c - a
 
 

@@ -61,11 +61,11 @@ class SharedCode:
     def from_function(cls, function: Any, file: str) -> SharedCode | None:
         """The place for a function, or none outside Meshwright or where nothing can be written."""
         try:
-            own = cls(function, file)
-            own.ensure_cache_path()
+            place = cls(function, file)
+            place.ensure_cache_path()
         except (OSError, ValueError):
             return None
-        return own
+        return place
 
     def ensure_cache_path(self) -> None:
         """Make the folder."""
@@ -112,8 +112,8 @@ def _kept(dispatcher: Any) -> Any:
 def compilations() -> tuple[int, int]:
     """How many functions this process has compiled, and how many it found compiled on disk."""
     stats = [dispatcher.stats for dispatcher in _DISPATCHERS]
-    made = sum(sum(own.cache_misses.values()) for own in stats)
-    return made, sum(sum(own.cache_hits.values()) for own in stats)
+    compiled = sum(sum(stat.cache_misses.values()) for stat in stats)
+    return compiled, sum(sum(stat.cache_hits.values()) for stat in stats)
 
 
 @cache
@@ -123,12 +123,12 @@ def _folder() -> Path:
     for source in sorted(_behind_compiled_code()):
         digest.update(f"{source.relative_to(PACKAGE)}\0".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshwright"
-    own = home / f"compiled-{digest.hexdigest()[:16]}"
-    if not own.exists():
+    folder = home / f"compiled-{digest.hexdigest()[:16]}"
+    if not folder.exists():
         for other in home.glob("compiled-*"):
             if time.time() - other.stat().st_mtime > UNUSED:
                 shutil.rmtree(other, ignore_errors=True)
-    return own
+    return folder
 
 
 def _behind_compiled_code() -> set[Path]:
@@ -137,22 +137,22 @@ def _behind_compiled_code() -> set[Path]:
     Compiled code holds the numbers of constants, which are written in capitals, and the fields of
     named tuples; other classes and functions that are not compiled it cannot hold.
     """
-    texts = {own: own.read_text(encoding="utf-8") for own in PACKAGE.rglob("*.py")}
-    waiting = [own for own, text in texts.items() if f"{__name__} import" in text]
-    found = {Path(__file__).resolve(), *waiting}
+    texts = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    waiting = [path for path, text in texts.items() if f"{__name__} import" in text]
+    files = {Path(__file__).resolve(), *waiting}
     while waiting:
-        for own, names in _imported(texts[waiting.pop()]):
-            if own not in found and any(_is_held(name, texts.get(own, "")) for name in names):
-                found.add(own)
-                waiting.append(own)
-    return found
+        for path, names in _imported(texts[waiting.pop()]):
+            if path not in files and any(_is_held(name, texts.get(path, "")) for name in names):
+                files.add(path)
+                waiting.append(path)
+    return files
 
 
 def _imported(text: str) -> Iterator[tuple[Path, list[str]]]:
     """Files that a text imports from, each with the names that it takes."""
     for module, several, one in IMPORTS.findall(text):
-        own = PACKAGE.joinpath(*module.split("."))
-        yield own.with_suffix(".py"), re.findall(r"\w+", several or one)
+        path = PACKAGE.joinpath(*module.split("."))
+        yield path.with_suffix(".py"), re.findall(r"\w+", several or one)
 
 
 def _is_held(name: str, text: str) -> bool:

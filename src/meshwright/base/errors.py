@@ -40,13 +40,13 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:side]} ... {text[-side:]}"
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """The known names, those nearest to what was given first.
 
     >>> nearest("gcp-a10", ["laptop", "gcp-a100"])
     "did you mean 'gcp-a100'? Known: 'gcp-a100', 'laptop'"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{guess}{'Known' if guess else 'known'}: {', '.join(map(repr, names))}"

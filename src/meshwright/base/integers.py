@@ -50,13 +50,13 @@ def prime_factors(number: int) -> tuple[int, ...]:
     >>> prime_factors(12), prime_factors(1)
     ((2, 2, 3), ())
     """
-    found, prime = [], 2
+    primes, prime = [], 2
     while prime * prime <= number:
         while number % prime == 0:
-            found.append(prime)
+            primes.append(prime)
             number //= prime
         prime += 1
-    return (*found, number) if number > 1 else tuple(found)
+    return (*primes, number) if number > 1 else tuple(primes)
 
 
 @lru_cache(maxsize=4096)

@@ -43,7 +43,7 @@ def once(
         key = (rest, *sorted(named.items()))
         if key not in known:
             known[key] = function(record, *rest, **named)
-        found: Result = known[key]
-        return found
+        value: Result = known[key]
+        return value
 
     return kept

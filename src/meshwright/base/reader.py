@@ -23,7 +23,7 @@ class Reader:
 
     def __init__(self, text: str, words: Collection[str] = ()) -> None:
         self.text, self._words = text, words
-        self._tokens = [(found[1], found.start(1)) for found in _TOKEN.finditer(text)]
+        self._tokens = [(match[1], match.start(1)) for match in _TOKEN.finditer(text)]
         self._next = 0
 
     def peek(self) -> str:
@@ -38,9 +38,9 @@ class Reader:
 
     def accept(self, token: str) -> bool:
         """Whether the next token is this one, which is then behind."""
-        found = self.peek() == token
-        self._next += found
-        return found
+        accepted = self.peek() == token
+        self._next += accepted
+        return accepted
 
     def expect(self, *tokens: str) -> str:
         """The next token, which has to be one of these."""
@@ -62,10 +62,10 @@ class Reader:
 
     def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
         """Items with commas between them."""
-        found = [item()]
+        items = [item()]
         while self.accept(","):
-            found.append(item())
-        return tuple(found)
+            items.append(item())
+        return tuple(items)
 
     def end(self) -> None:
         """Nothing may follow."""
@@ -74,9 +74,9 @@ class Reader:
 
     def wrong(self, expected: str) -> InputError:
         """The mistake at the next token."""
-        there = self._next < len(self._tokens)
-        column = self._tokens[self._next][1] if there else len(self.text)
-        given = repr(self.peek()) if there else "the end of the line"
+        has_token = self._next < len(self._tokens)
+        column = self._tokens[self._next][1] if has_token else len(self.text)
+        token = repr(self.peek()) if has_token else "the end of the line"
         return InputError(
-            f"{shown(self.text, 100)} has {given} at column {column + 1}", f"expected {expected}"
+            f"{shown(self.text, 100)} has {token} at column {column + 1}", f"expected {expected}"
         )

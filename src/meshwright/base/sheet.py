@@ -38,7 +38,7 @@ class Sheet(NamedTuple):
         )
         lines = [_cells("th", self.columns), *(_cells("td", row) for row in self.rows)]
         rows = "".join(f"<tr>{line}</tr>" for line in lines) if self.rows else ""
-        tables = "".join(f"<table>{own}</table>" for own in (facts, rows) if own)
+        tables = "".join(f"<table>{table}</table>" for table in (facts, rows) if table)
         return f"<div><strong>{escape(self.title)}</strong>{tables}</div>"
 
 

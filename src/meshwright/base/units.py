@@ -49,11 +49,11 @@ def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float
         )
     number, unit = match.groups()
     if unit not in units:
-        given = f"the unit {shown(unit)}" if unit else "no unit"
+        problem = f"the unit {shown(unit)}" if unit else "no unit"
         near = " or ".join(map(repr, _near(unit, units)))
         guess = f"did you mean {near}? Give" if near else "give"
         raise InputError(
-            f"{shown(text)} has {given}", f"{guess} a {kind} with a unit, as {example!r}"
+            f"{shown(text)} has {problem}", f"{guess} a {kind} with a unit, as {example!r}"
         )
     try:
         # Through decimals, so that "5 us" is 5e-06 and not its neighbour.
@@ -71,9 +71,9 @@ def _near(unit: str, units: Iterable[str]) -> list[str]:
     >>> _near("KB", _DATA), _near("gb/s", _RATE)
     (['kB', 'KiB'], ['GB/s', 'Gb/s'])
     """
-    given = unit.casefold()
-    near = [u for u in units if u.casefold() in (given, re.sub("^k", "ki", given))]
-    if given == unit:
+    folded = unit.casefold()
+    near = [u for u in units if u.casefold() in (folded, re.sub("^k", "ki", folded))]
+    if folded == unit:
         return near
     return [u for u in near if u[1:].removeprefix("i") == unit[1:].removeprefix("i")]
 

@@ -48,7 +48,7 @@ def applied(
 
     Of the training's options the optimizer and mixed precision count; the rest is the strategy's.
     """
-    own = training or Options()
+    settings = training or Options()
     for name, strategy in BASELINES.items():
         if name in _ONLY_FOR and not _ONLY_FOR[name](graph):
             continue
@@ -57,7 +57,7 @@ def applied(
         except InputError as error:
             yield name, error
         else:
-            options = replace(plan.options, optimizer=own.optimizer, mixed=own.mixed)
+            options = replace(plan.options, optimizer=settings.optimizer, mixed=settings.mixed)
             yield name, replace(plan, options=options)
 
 
@@ -65,5 +65,5 @@ def applicable(
     graph: OperatorGraph, cluster: Cluster, training: Options | None = None
 ) -> dict[str, Plan]:
     """The plans of all strategies that apply."""
-    found = applied(graph, cluster, training)
-    return {name: own for name, own in found if isinstance(own, Plan)}
+    outcomes = applied(graph, cluster, training)
+    return {name: plan for name, plan in outcomes if isinstance(plan, Plan)}

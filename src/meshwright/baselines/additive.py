@@ -44,43 +44,44 @@ class AdditiveSpace(NamedTuple):
 
 def space(graph: OperatorGraph, cluster: Cluster) -> AdditiveSpace:
     """The costs of all layouts that split samples, attributes and parameters on all devices."""
-    own = choices_of(units(graph), cluster)
+    choices = choices_of(units(graph), cluster)
     prices = CollectivePrices(Pricer(cluster, algorithm="best"))
     costing = AdditiveCosts(graph, cluster, prices, pricer_of(cluster.device), Options())
-    node = _nodes(costing.bundles, own)
+    node = _nodes(costing.bundles, choices)
     numbered = {
-        id(chosen): _numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)
+        id(chosen): _numbered(unit, chosen)
+        for unit, chosen in zip(costing.units, choices, strict=True)
     }
-    roles = [numbered[id(chosen)] for chosen in own]
-    choosing = {at: own[unit] for unit, at in enumerate(node)}
+    roles = [numbered[id(chosen)] for chosen in choices]
+    choosing = {at: choices[unit] for unit, at in enumerate(node)}
     costs = [np.zeros(len(choosing[at])) for at in range(len(choosing))]
     for unit, at in enumerate(node):
-        there, back, sums, _ = costing.unit(unit, roles[unit])
-        costs[at] = costs[at] + there + back + sums
+        forward, backward, sums, _ = costing.unit(unit, roles[unit])
+        costs[at] = costs[at] + forward + backward + sums
     edges: dict[tuple[int, int], Costs] = {}
     known: dict[object, Costs] = {}
     for joint in costing.joints:
         # Layers that repeat share their choices, and what they cost.
-        key = (joint.kind, id(own[joint.maker]), id(own[joint.reader]))
+        key = (joint.kind, id(choices[joint.maker]), id(choices[joint.reader]))
         if key not in known:
             legs = costing.leg(joint.kind, roles[joint.maker], roles[joint.reader])
             known[key] = legs.there + legs.back + legs.sums
-        found = known[key]
+        joint_costs = known[key]
         i, j = node[joint.maker], node[joint.reader]
         if i == j:
-            costs[i] = costs[i] + np.diagonal(found)
+            costs[i] = costs[i] + np.diagonal(joint_costs)
         else:
-            pair, edge = ((i, j), found) if i < j else ((j, i), found.T)
+            pair, edge = ((i, j), joint_costs) if i < j else ((j, i), joint_costs.T)
             edges[pair] = edges[pair] + edge if pair in edges else edge
     return AdditiveSpace(CostGraph(costs, edges), tuple(choosing.values()), tuple(node))
 
 
-def _nodes(joined: Sequence[TensorEdge], own: Sequence[tuple[Layout, ...]]) -> list[int]:
+def _nodes(joined: Sequence[TensorEdge], choices: Sequence[tuple[Layout, ...]]) -> list[int]:
     """The node of each unit: one for all that share a parameter and can be cut alike."""
-    first = list(range(len(own)))
+    first = list(range(len(choices)))
     for bundle in joined:
         for leg in bundle.legs:
-            if bundle.parameters and own[leg.unit] is own[bundle.maker]:
+            if bundle.parameters and choices[leg.unit] is choices[bundle.maker]:
                 first[leg.unit] = min(first[leg.unit], first[bundle.maker])
     number: dict[int, int] = {}
     return [number.setdefault(unit, len(number)) for unit in first]
@@ -89,5 +90,5 @@ def _nodes(joined: Sequence[TensorEdge], own: Sequence[tuple[Layout, ...]]) -> l
 def _numbered(unit: OpGroup, chosen: Sequence[Layout]) -> NDArray[np.int8]:
     """For each layout and factor the number of the split, WHOLE for copies."""
     number = {split.name: n for n, split in enumerate(unit.splits)} | {REPLICA: WHOLE}
-    rows = [[number[role] for role in own.roles] for own in chosen]
+    rows = [[number[role] for role in layout.roles] for layout in chosen]
     return np.array(rows, np.int8).reshape(len(chosen), -1)

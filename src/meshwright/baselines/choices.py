@@ -19,13 +19,13 @@ FEW = 400
 def choices_of(parts: Sequence[OpGroup], cluster: Cluster) -> list[tuple[Layout, ...]]:
     """The choices of each unit; units that can be cut alike share them."""
     known: dict[object, tuple[Layout, ...]] = {}
-    found = []
+    per_unit = []
     for unit in parts:
         key = (unit.splits, tuple(unit.extents.items()), _order(unit))
         if key not in known:
             known[key] = choices(unit, cluster)
-        found.append(known[key])
-    return found
+        per_unit.append(known[key])
+    return per_unit
 
 
 def choices(unit: OpGroup, cluster: Cluster) -> tuple[Layout, ...]:
@@ -37,12 +37,12 @@ def choices(unit: OpGroup, cluster: Cluster) -> tuple[Layout, ...]:
     """
     names = [n for n in _order(unit) if _adds_nothing(unit, n)]
     extents = {unit.splits[n].name: unit.extents[unit.splits[n].name] for n in names}
-    found = list(layouts(extents, cluster, idle=False))
-    counted = Counter(len(set(own.roles)) for own in found)
+    candidates = list(layouts(extents, cluster, idle=False))
+    counted = Counter(len(set(layout.roles)) for layout in candidates)
     most = 1
     while most < max(counted) and sum(n for k, n in counted.items() if k <= most + 1) <= FEW:
         most += 1
-    return tuple(own for own in found if len(set(own.roles)) <= most)
+    return tuple(layout for layout in candidates if len(set(layout.roles)) <= most)
 
 
 def _order(unit: OpGroup) -> tuple[int, ...]:

@@ -34,8 +34,8 @@ def one_weird_trick(graph: OperatorGraph, cluster: Cluster) -> Plan:
             f"graph {graph.name!r} has no convolutions before linear layers",
             "use one weird trick for convolutional networks",
         )
-    own, parts = factors(cluster), units(graph)
-    batch = batch_factors(parts, range(len(own)), own)
+    mesh_factors, parts = factors(cluster), units(graph)
+    batch = batch_factors(parts, range(len(mesh_factors)), mesh_factors)
     cut: dict[str, State] = {}
     layouts: list[Layout] = []
     for unit in parts:
@@ -43,9 +43,9 @@ def one_weird_trick(graph: OperatorGraph, cluster: Cluster) -> Plan:
         roles: dict[int, str] = {}
         if split is not None:
             cut.update((port.tensor, port.there[split]) for port in unit.outputs)
-            for factor in cutting([(unit, split)], range(len(own)), own):
+            for factor in cutting([(unit, split)], range(len(mesh_factors)), mesh_factors):
                 roles[factor] = unit.splits[split].name
-        layouts.append(with_samples(roles, unit, batch, own))
+        layouts.append(with_samples(roles, unit, batch, mesh_factors))
     return Plan.of("expert: one weird trick", graph, cluster, layouts)
 
 

@@ -43,6 +43,6 @@ def zero(stage: int) -> Callable[[OperatorGraph, Cluster], Plan]:
 
 
 def _layouts(graph: OperatorGraph, cluster: Cluster) -> list[Layout]:
-    own, parts = factors(cluster), units(graph)
-    batch = batch_factors(parts, range(len(own)), own)
-    return [with_samples({}, unit, batch, own) for unit in parts]
+    mesh_factors, parts = factors(cluster), units(graph)
+    batch = batch_factors(parts, range(len(mesh_factors)), mesh_factors)
+    return [with_samples({}, unit, batch, mesh_factors) for unit in parts]

@@ -29,14 +29,14 @@ from meshwright.sharding.units import units
 
 def megatron_inside(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Tensor parallel on as many factors inside a machine as heads allow, data parallel besides."""
-    parts, own = units(graph), factors(cluster)
+    parts, mesh_factors = units(graph), factors(cluster)
     splits = _checked_splits(graph, parts)
     cuts = [(parts[number], split) for number, split in splits.items()]
-    tensor = cutting(cuts, inside_machine(cluster), own)
+    tensor = cutting(cuts, inside_machine(cluster), mesh_factors)
     head = head_splits(graph, parts)
-    if len(cutting([(parts[n], s) for n, s in head.items()], tensor, own)) == len(tensor):
+    if len(cutting([(parts[n], s) for n, s in head.items()], tensor, mesh_factors)) == len(tensor):
         splits |= head
-    planned = _layouts(parts, own, splits, tensor)
+    planned = _layouts(parts, mesh_factors, splits, tensor)
     return Plan.of("expert: megatron", graph, cluster, planned)
 
 
@@ -54,15 +54,15 @@ def _checked_splits(graph: OperatorGraph, parts: Sequence[OpGroup]) -> dict[int,
 
 def _layouts(
     parts: Sequence[OpGroup],
-    own: Sequence[MeshFactor],
+    mesh_factors: Sequence[MeshFactor],
     splits: dict[int, int],
     tensor: Sequence[int],
 ) -> list[Layout]:
-    free = [factor for factor in range(len(own)) if factor not in tensor]
-    batch = batch_factors(parts, free, own)
-    found = []
+    free = [factor for factor in range(len(mesh_factors)) if factor not in tensor]
+    batch = batch_factors(parts, free, mesh_factors)
+    layouts = []
     for number, unit in enumerate(parts):
         split = splits.get(number)
         name = REPLICA if split is None else unit.splits[split].name
-        found.append(with_samples(dict.fromkeys(tensor, name), unit, batch, own))
-    return found
+        layouts.append(with_samples(dict.fromkeys(tensor, name), unit, batch, mesh_factors))
+    return layouts

@@ -35,17 +35,19 @@ def has_experts(graph: OperatorGraph) -> bool:
 
 def expert_parallel(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Experts on factors inside a machine, samples on all others."""
-    own, parts = factors(cluster), units(graph)
+    mesh_factors, parts = factors(cluster), units(graph)
     cuts = [(unit, split) for unit in parts if (split := _split(unit)) is not None]
-    held = cutting(cuts, inside_machine(cluster), own) if cuts else ()
+    held = cutting(cuts, inside_machine(cluster), mesh_factors) if cuts else ()
     if not held:
         raise InputError(
             f"graph {graph.name!r} has no experts that the devices of a machine can share",
             "use expert parallelism for mixtures of experts",
         )
-    batch = batch_factors(parts, range(len(own)), own)
+    batch = batch_factors(parts, range(len(mesh_factors)), mesh_factors)
     planned = [
-        with_samples({} if _split(unit) is None else dict.fromkeys(held, EXPERT), unit, batch, own)
+        with_samples(
+            {} if _split(unit) is None else dict.fromkeys(held, EXPERT), unit, batch, mesh_factors
+        )
         for unit in parts
     ]
     return Plan.of("expert parallel", graph, cluster, planned, Options(zero=1))

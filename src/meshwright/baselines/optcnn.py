@@ -16,8 +16,8 @@ from meshwright.solvers.variable_elimination import cheapest
 
 def optcnn(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """The layouts whose costs add up to the least."""
-    found = space(graph, cluster)
-    answer = cheapest(found.costs)
-    nodes = len(found.layouts)
+    choice_space = space(graph, cluster)
+    answer = cheapest(choice_space.costs)
+    nodes = len(choice_space.layouts)
     how = f"beam over {answer.left} of {nodes} nodes" if answer.left else "exact"
-    return Plan.of(f"optcnn ({how})", graph, cluster, found.chosen(answer.choice))
+    return Plan.of(f"optcnn ({how})", graph, cluster, choice_space.chosen(answer.choice))

@@ -47,9 +47,9 @@ class Schedule(NamedTuple):
 def operator_placement(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Each unit where it finishes first."""
     require_few(cluster)
-    own = factors(cluster)
+    mesh_factors = factors(cluster)
     devices = scheduled(graph, cluster).devices
-    layouts = [Layout(seat(device, own)) for device in devices]
+    layouts = [Layout(seat(device, mesh_factors)) for device in devices]
     return Plan.of("operator placement", graph, cluster, layouts)
 
 
@@ -60,7 +60,7 @@ def scheduled(graph: OperatorGraph, cluster: Cluster) -> Schedule:
     for factor in inside_machine(cluster):
         machine *= factors(cluster)[factor].size
     sizes = sorted({1, machine, cluster.devices})
-    return min((work.on(devices) for devices in sizes), key=lambda found: found.seconds)
+    return min((work.on(devices) for devices in sizes), key=lambda schedule: schedule.seconds)
 
 
 class _Work:
@@ -167,30 +167,30 @@ def _updates(graph: OperatorGraph, parts: Sequence[OpGroup], cluster: Cluster) -
         * cluster.device.reached.streaming
         / TRAFFIC[Options().optimizer]
     )
-    found = []
+    seconds = []
     for unit in parts:
-        own = {port.tensor for port in unit.inputs} & trained.keys()
-        found.append(sum(trained.pop(name) for name in sorted(own)) / rate)
-    return found
+        weights = {port.tensor for port in unit.inputs} & trained.keys()
+        seconds.append(sum(trained.pop(name) for name in sorted(weights)) / rate)
+    return seconds
 
 
 def _makers(parts: Sequence[OpGroup]) -> list[dict[int, int]]:
     """For each unit the bytes that it reads of others, twice what has a gradient to return."""
     maker = {port.tensor: number for number, unit in enumerate(parts) for port in unit.outputs}
-    found: list[dict[int, int]] = []
+    reads: list[dict[int, int]] = []
     for unit in parts:
-        own: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for name, port in {port.tensor: port for port in unit.inputs}.items():
             if name in maker:
                 size = port.bytes * (1 if port.back is None else 2)
-                own[maker[name]] = own.get(maker[name], 0) + size
-        found.append(own)
-    return found
+                sizes[maker[name]] = sizes.get(maker[name], 0) + size
+        reads.append(sizes)
+    return reads
 
 
 def _join(group: list[int], one: int, other: int) -> None:
     """Make two groups one, named by their first unit."""
     old, new = sorted((group[one], group[other]), reverse=True)
-    for number, own in enumerate(group):
-        if own == old:
+    for number, root in enumerate(group):
+        if root == old:
             group[number] = new

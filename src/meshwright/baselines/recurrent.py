@@ -38,20 +38,20 @@ def layers_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
             f"graph {graph.name!r} has no recurrent layers",
             "use layers on devices for recurrent networks",
         )
-    own, parts = factors(cluster), units(graph)
+    mesh_factors, parts = factors(cluster), units(graph)
     inside = inside_machine(cluster)
-    across = [factor for factor in range(len(own)) if factor not in inside]
-    batch = batch_factors(parts, across, own)
+    across = [factor for factor in range(len(mesh_factors)) if factor not in inside]
+    batch = batch_factors(parts, across, mesh_factors)
     depth = depths(graph, parts)
     loads = [0] * (max(depth) + 1)
     for unit, level in zip(parts, depth, strict=True):
         loads[level] += work(unit)
-    room = [own[factor] for factor in inside]
+    room = [mesh_factors[factor] for factor in inside]
     device = contiguous(loads, math.prod(factor.size for factor in room))
     layouts = []
     for unit, level in zip(parts, depth, strict=True):
         roles = dict(zip(inside, seat(device[level], room), strict=True))
-        layouts.append(with_samples(roles, unit, batch, own))
+        layouts.append(with_samples(roles, unit, batch, mesh_factors))
     return Plan.of("expert: layers on devices", graph, cluster, layouts)
 
 
@@ -59,33 +59,33 @@ def depths(graph: OperatorGraph, parts: Sequence[OpGroup]) -> list[int]:
     """How deep each unit lies."""
     weights = {parameter.tensor.name for parameter in graph.parameters}
     operators = {operator.name: operator for operator in graph.operators}
-    made: dict[str, int] = {}
+    depth_of: dict[str, int] = {}
     layer: dict[frozenset[str], int] = {}
-    found: list[int | None] = []
+    unit_depths: list[int | None] = []
     for unit in parts:
         anchor = operators[unit.name]
         reads = {port.tensor for port in unit.inputs}
-        own = frozenset(reads & weights)
+        parameters = frozenset(reads & weights)
         data = {anchor.inputs[0]} if anchor.kind in KINDS else reads - weights
-        before = max((made[name] for name in data if name in made), default=None)
+        before = max((depth_of[name] for name in data if name in depth_of), default=None)
         depth = before
-        if own:
-            depth = layer.setdefault(own, 0 if before is None else before + 1)
-        found.append(depth)
+        if parameters:
+            depth = layer.setdefault(parameters, 0 if before is None else before + 1)
+        unit_depths.append(depth)
         if depth is not None:
-            made.update((port.tensor, depth) for port in unit.outputs)
-    return _with_sources(parts, found)
+            depth_of.update((port.tensor, depth) for port in unit.outputs)
+    return _with_sources(parts, unit_depths)
 
 
-def _with_sources(parts: Sequence[OpGroup], found: Sequence[int | None]) -> list[int]:
+def _with_sources(parts: Sequence[OpGroup], depths: Sequence[int | None]) -> list[int]:
     """What reads nothing that was made, as zeros, lies where it is first needed."""
-    settled = list(found)
+    settled = list(depths)
     readers: dict[str, list[int]] = {}
     for number in reversed(range(len(parts))):
         unit = parts[number]
         if settled[number] is None:
-            own = [n for port in unit.outputs for n in readers.get(port.tensor, ())]
-            settled[number] = min((settled[n] or 0 for n in own), default=0)
+            consumers = [n for port in unit.outputs for n in readers.get(port.tensor, ())]
+            settled[number] = min((settled[n] or 0 for n in consumers), default=0)
         for port in unit.inputs:
             readers.setdefault(port.tensor, []).append(number)
     return [depth or 0 for depth in settled]

@@ -43,13 +43,13 @@ def require_few(cluster: Cluster) -> None:
         )
 
 
-def seat(device: int, own: Sequence[MeshFactor]) -> tuple[str, ...]:
+def seat(device: int, mesh_factors: Sequence[MeshFactor]) -> tuple[str, ...]:
     """The roles of an operator that sits on one device.
 
     >>> seat(5, [MeshFactor(0, 2), MeshFactor(1, 3)])
     ('@1', '@2')
     """
-    digits = to_digits(device, [factor.size for factor in own])
+    digits = to_digits(device, [factor.size for factor in mesh_factors])
     return tuple(f"{IDLE}{digit}" for digit in digits)
 
 
@@ -66,45 +66,45 @@ def named_split(unit: OpGroup, name: str) -> int | None:
 def cutting(
     cuts: Iterable[tuple[OpGroup, int]],
     among: Iterable[int],
-    own: Sequence[MeshFactor],
+    mesh_factors: Sequence[MeshFactor],
     already: int = 1,
 ) -> tuple[int, ...]:
     """The factors that can cut all these splits together, the innermost first; sorted.
 
     `already` is how many ways they are cut besides: by micro-batches.
     """
-    pairs, degree, found = tuple(cuts), already, []
+    pairs, degree, chosen = tuple(cuts), already, []
     for factor in sorted(among, reverse=True):
-        if all(unit.cuttable(split, degree * own[factor].size) for unit, split in pairs):
-            degree *= own[factor].size
-            found.append(factor)
-    return tuple(sorted(found))
+        if all(unit.cuttable(split, degree * mesh_factors[factor].size) for unit, split in pairs):
+            degree *= mesh_factors[factor].size
+            chosen.append(factor)
+    return tuple(sorted(chosen))
 
 
 def batch_factors(
     units: Sequence[OpGroup],
     among: Iterable[int],
-    own: Sequence[MeshFactor],
+    mesh_factors: Sequence[MeshFactor],
     micro_batches: int = 1,
 ) -> tuple[int, ...]:
     """The factors that cut the samples of units with at least half of the work."""
     shares = [(unit, unit.samples, work(unit)) for unit in units]
     total = sum(share for _, _, share in shares)
-    degree, found = micro_batches, []
+    degree, chosen = micro_batches, []
     for factor in sorted(among, reverse=True):
-        ways = degree * own[factor].size
+        ways = degree * mesh_factors[factor].size
         cut = sum(n for unit, s, n in shares if s is not None and unit.cuttable(s, ways))
         if 2 * cut >= total:
             degree = ways
-            found.append(factor)
-    return tuple(sorted(found))
+            chosen.append(factor)
+    return tuple(sorted(chosen))
 
 
 def with_samples(
     roles: Mapping[int, str],
     unit: OpGroup,
     batch: Iterable[int],
-    own: Sequence[MeshFactor],
+    mesh_factors: Sequence[MeshFactor],
     micro_batches: int = 1,
 ) -> Layout:
     """A layout with some roles given, whose other factors cut samples if they can."""
@@ -113,9 +113,9 @@ def with_samples(
     if split is not None:
         already = micro_batches if unit.cuttable(split, micro_batches) else 1
         free = [factor for factor in batch if factor not in filled]
-        for factor in cutting([(unit, split)], free, own, already):
+        for factor in cutting([(unit, split)], free, mesh_factors, already):
             filled[factor] = unit.splits[split].name
-    return Layout(tuple(filled.get(factor, REPLICA) for factor in range(len(own))))
+    return Layout(tuple(filled.get(factor, REPLICA) for factor in range(len(mesh_factors))))
 
 
 def follower(unit: OpGroup, cut: Mapping[str, State]) -> int | None:

@@ -24,9 +24,9 @@ from meshwright.sharding.units import units
 def model_parallel(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """One stage on each device."""
     require_few(cluster)
-    own = factors(cluster)
+    mesh_factors = factors(cluster)
     stages = contiguous([work(unit) for unit in units(graph)], cluster.devices)
-    layouts = [Layout(seat(stage, own)) for stage in stages]
+    layouts = [Layout(seat(stage, mesh_factors)) for stage in stages]
     return Plan.of("model parallel", graph, cluster, layouts)
 
 

@@ -37,7 +37,7 @@ LARGE = 8
 def tables_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Tables dealt over the devices, the rest data parallel."""
     require_few(cluster)
-    own, parts = factors(cluster), units(graph)
+    mesh_factors, parts = factors(cluster), units(graph)
     table_of = {
         unit.name: unit.inputs[0].tensor
         for unit in parts
@@ -52,16 +52,16 @@ def tables_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
     sizes = {name: graph.specs[name].bytes for name in table_of.values()}
     small = {name: n for name, n in sizes.items() if n * LARGE <= cluster.device.memory}
     home = dealt_by_bytes(small, cluster.devices)
-    batch = batch_factors(parts, range(len(own)), own)
+    batch = batch_factors(parts, range(len(mesh_factors)), mesh_factors)
     layouts = []
     for unit in parts:
         table = table_of.get(unit.name)
         if table is None:
-            layouts.append(with_samples({}, unit, batch, own))
+            layouts.append(with_samples({}, unit, batch, mesh_factors))
         elif table in home:
-            layouts.append(Layout(seat(home[table], own)))
+            layouts.append(Layout(seat(home[table], mesh_factors)))
         else:
-            layouts.append(with_samples(_cut(unit, own), unit, batch, own))
+            layouts.append(with_samples(_cut(unit, mesh_factors), unit, batch, mesh_factors))
     return Plan.of("expert: tables on devices", graph, cluster, layouts)
 
 
@@ -80,12 +80,12 @@ def dealt_by_bytes(sizes: Mapping[str, int], devices: int) -> dict[str, int]:
     return home
 
 
-def _cut(unit: OpGroup, own: Sequence[MeshFactor]) -> dict[int, str]:
+def _cut(unit: OpGroup, mesh_factors: Sequence[MeshFactor]) -> dict[int, str]:
     """The split, of columns or of rows, that more factors can cut."""
     roles: dict[int, str] = {}
     for name in ("channel", "vocabulary"):
         split = named_split(unit, name)
         if split is not None:
-            found = cutting([(unit, split)], range(len(own)), own)
-            roles = dict.fromkeys(found, name) if len(found) > len(roles) else roles
+            chosen = cutting([(unit, split)], range(len(mesh_factors)), mesh_factors)
+            roles = dict.fromkeys(chosen, name) if len(chosen) > len(roles) else roles
     return roles

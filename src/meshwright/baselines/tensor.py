@@ -30,19 +30,19 @@ ATTENTION, EXPERTS = "scaled_dot_product_attention", "routed_experts"
 def tensor_splits(graph: OperatorGraph, parts: Sequence[OpGroup]) -> dict[int, int]:
     """The units that are cut inside layers, with their splits, both by number."""
     wiring = _Wiring(graph, parts)
-    found: dict[int, int] = {}
+    splits: dict[int, int] = {}
     for number in range(len(parts)):
-        if wiring.is_linear(number) and number not in found:
-            found |= wiring.path(number, "channel")
+        if wiring.is_linear(number) and number not in splits:
+            splits |= wiring.path(number, "channel")
     for number, unit in enumerate(parts):
-        if unit.members[0].call.kind == ATTENTION and number not in found:
+        if unit.members[0].call.kind == ATTENTION and number not in splits:
             path = wiring.path(number, "head")
             if path:
-                found |= path | wiring.linears_before(number)
+                splits |= path | wiring.linears_before(number)
         inner = named_split(unit, "inner")
         if unit.members[0].call.kind == EXPERTS and inner is not None:
-            found[number] = inner
-    return found
+            splits[number] = inner
+    return splits
 
 
 def head_splits(graph: OperatorGraph, parts: Sequence[OpGroup]) -> dict[int, int]:
@@ -80,7 +80,7 @@ class _Wiring:
         start = named_split(self._parts[first], name)
         if start is None:
             return {}
-        found, cut = {first: start}, dict(self._made(first, start))
+        splits, cut = {first: start}, dict(self._made(first, start))
         waiting = {reader for tensor in cut for reader in self._readers[tensor]}
         while waiting:
             # In the order of the graph, so that all that a unit reads is known.
@@ -89,23 +89,23 @@ class _Wiring:
             split = follower(self._parts[number], cut)
             if split is None:
                 return {}
-            found[number] = split
+            splits[number] = split
             if to_loss and self._makes_loss(number):
-                return {} if waiting else found
+                return {} if waiting else splits
             if self.is_linear(number):
                 if to_loss or not self._closes(first, number, split):
                     return {}
                 continue
-            made = self._made(number, split)
-            if any(state < 0 for state in made.values()):
+            states = self._made(number, split)
+            if any(state < 0 for state in states.values()):
                 return {}
-            cut |= made
-            waiting.update(reader for tensor in made for reader in self._readers[tensor])
-        return found if any(map(self.is_linear, found.keys() - {first})) else {}
+            cut |= states
+            waiting.update(reader for tensor in states for reader in self._readers[tensor])
+        return splits if any(map(self.is_linear, splits.keys() - {first})) else {}
 
     def linears_before(self, number: int) -> dict[int, int]:
         """The linear layers that a unit reads, directly or after operators without parameters."""
-        found: dict[int, int] = {}
+        splits: dict[int, int] = {}
         waiting = [number]
         while waiting:
             for port in self._parts[waiting.pop()].inputs:
@@ -114,15 +114,15 @@ class _Wiring:
                     continue
                 channel = named_split(self._parts[maker], "channel")
                 if self.is_linear(maker) and channel is not None:
-                    found[maker] = channel
+                    splits[maker] = channel
                 elif not self._reads_parameters(maker):
                     waiting.append(maker)
-        return found
+        return splits
 
     def _makes_loss(self, number: int) -> bool:
         """Whether a unit ends with the loss, which nobody reads."""
-        made = {name for member in self._parts[number].members for name in self._outputs(member)}
-        return self._graph.loss in made
+        outputs = {name for member in self._parts[number].members for name in self._outputs(member)}
+        return self._graph.loss in outputs
 
     def _outputs(self, member: Member) -> list[str]:
         return [tensor.name for tensor in self._graph.named[member.operator].outputs]
@@ -135,7 +135,7 @@ class _Wiring:
 
     def _closes(self, first: int, last: int, split: int) -> bool:
         """Whether a linear layer sums over pieces, to as many features as the first unit took."""
-        taken = {own.name: own.extent for own in self._parts[first].splits}
-        given = {own.name: own.extent for own in self._parts[last].splits}
+        taken = {dim.name: dim.extent for dim in self._parts[first].splits}
+        produced = {dim.name: dim.extent for dim in self._parts[last].splits}
         summed = self._parts[last].splits[split].name == "inner"
-        return summed and taken.get("inner", given["channel"]) == given["channel"]
+        return summed and taken.get("inner", produced["channel"]) == produced["channel"]

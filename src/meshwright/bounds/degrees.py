@@ -81,14 +81,14 @@ class DegreeEnumerator:
         """Every way to cut a unit."""
         legal = list(self._legal(unit, few=False))
         exact = self._exact(unit)
-        return self._ways(unit, legal, [exact(own) for own in legal])
+        return self._ways(unit, legal, [exact(degrees) for degrees in legal])
 
     def few(self, unit: OpGroup) -> ShardingDegrees:
         """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
         samples, alike = self._replaceable(unit)
         loose = (samples, *alike) if samples is not None and alike else ()
         kept = list(islice(self._legal(unit, few=False), MANY + 1))
-        if len(kept) > MANY or any(family_of(own.call).products for own in unit.members):
+        if len(kept) > MANY or any(family_of(member.call).products for member in unit.members):
             kept = list(self._legal(unit, few=True))
         else:
             loose = ()
@@ -96,27 +96,29 @@ class DegreeEnumerator:
         exact = self._exact(unit)
         rows = [
             thin(product)
-            if (product := math.prod(own)) * SMALL <= self._devices
-            and self._goes_further(unit, own)
-            else exact(own)
-            for own in kept
+            if (product := math.prod(degrees)) * SMALL <= self._devices
+            and self._goes_further(unit, degrees)
+            else exact(degrees)
+            for degrees in kept
         ]
         return self._ways(unit, kept, rows)._replace(loose=loose)
 
     def _ways(
         self, unit: OpGroup, degrees: list[Degrees], rows: list[tuple[float, float]]
     ) -> ShardingDegrees:
-        there, back = np.array(rows, np.float64).T
-        own = np.array(degrees, np.int64).reshape(len(degrees), len(unit.splits))
-        return ShardingDegrees(own, there, back, own.prod(axis=1) / self._devices)
+        forward, backward = np.array(rows, np.float64).T
+        degree_array = np.array(degrees, np.int64).reshape(len(degrees), len(unit.splits))
+        return ShardingDegrees(
+            degree_array, forward, backward, degree_array.prod(axis=1) / self._devices
+        )
 
     def _exact(self, unit: OpGroup) -> Callable[[Degrees], tuple[float, float]]:
         durations = OperatorDurations(unit, self._pricer)
         micro = [unit.micro_ways(s, self._micro) for s in range(len(unit.splits))]
 
         def exact(degrees: Degrees) -> tuple[float, float]:
-            there, back = durations(tuple(d * m for d, m in zip(degrees, micro, strict=True)))
-            return there, back if unit.flows else 0.0
+            forward, backward = durations(tuple(d * m for d, m in zip(degrees, micro, strict=True)))
+            return forward, backward if unit.flows else 0.0
 
         return exact
 
@@ -172,16 +174,16 @@ class DegreeEnumerator:
 
     def _thin(self, unit: OpGroup, product: int) -> tuple[float, float]:
         """No way with this product is faster."""
-        there = back = 0.0
+        forward = backward = 0.0
         micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
         for member in unit.members:
             call = member.piece(dict(enumerate(micro)))
             price = self._pricer.price(call, member.wanted)
             gain = self._gain(call, product) * math.prod(map(_read, member.splits))
-            there += self._share(price.forward, 1, gain / product)
-            back += self._share(price.backward, max(1, sum(member.wanted)), gain / product)
+            forward += self._share(price.forward, 1, gain / product)
+            backward += self._share(price.backward, max(1, sum(member.wanted)), gain / product)
         # Rounding to whole nanoseconds takes away half of one at most.
-        least = max(1.0, there * NANO - 0.5), max(1.0, back * NANO - 0.5)
+        least = max(1.0, forward * NANO - 0.5), max(1.0, backward * NANO - 0.5)
         return least[0], least[1] if unit.flows else 0.0
 
     def _share(self, price: PassPrice, kernels: int, part: float) -> float:
@@ -210,10 +212,12 @@ def _acts_alike(unit: OpGroup, attribute: int, samples: int) -> bool:
         return False
     if any(_read(member.splits[attribute]) < 1 for member in unit.members):
         return False
-    states = [own for port in (*unit.inputs, *unit.outputs) for own in (port.there, port.back)]
+    states = [state for port in (*unit.inputs, *unit.outputs) for state in (port.there, port.back)]
     return all(
-        own is None or own[attribute] == own[samples] or min(own[attribute], own[samples]) >= 0
-        for own in states
+        state is None
+        or state[attribute] == state[samples]
+        or min(state[attribute], state[samples]) >= 0
+        for state in states
     )
 
 

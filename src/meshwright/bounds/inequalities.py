@@ -74,26 +74,26 @@ class StepInequalities:
         units = len(trips.slots)
         self.there, self.back = (np.full(units, -1, np.int64) for _ in range(2))
         """[units] tasks, or -1"""
-        for task, (unit, back) in enumerate(zip(phases.unit, phases.back, strict=True)):
+        for task, (unit, backward) in enumerate(zip(phases.unit, phases.back, strict=True)):
             if unit >= 0:
-                (self.back if back else self.there)[unit] = task
+                (self.back if backward else self.there)[unit] = task
         starts = [
-            (self.back if back else self.there)[unit]
-            for (unit, _), back in zip(trips.units, trips.back, strict=True)
+            (self.back if backward else self.there)[unit]
+            for (unit, _), backward in zip(trips.units, trips.back, strict=True)
         ]
         self._begins = np.array([phases.number[t] if t >= 0 else 0 for t in starts], np.int64)
         """[trips] the phase in which it can begin."""
 
     def worst(self, spent: InequalityLoads) -> tuple[float, LoadShares]:
         """The largest of the sums (1), and what counts in it."""
-        own, count, edges = self.phases, self.phases.total, self._edges
+        phases, count, edges = self.phases, self.phases.total, self._edges
         between = np.where(
             edges.last,
             np.append(spent.last, 0.0)[edges.trip],
             np.append(spent.waited, 0.0)[edges.trip],
         )
-        chain = own.longest(spent.duration, between)
-        load = np.bincount(own.number, spent.work, count)
+        chain = phases.longest(spent.duration, between)
+        load = np.bincount(phases.number, spent.work, count)
         early = np.concatenate(([0.0], np.cumsum(np.maximum(chain.length, load))))
         computing = early + _suffixes(load + self.updates)
         moving = early + _suffixes(np.bincount(self._begins, spent.moved * self._times, count))
@@ -101,14 +101,16 @@ class StepInequalities:
         crosses = bool(moving[q] > computing[q])
         late = np.arange(count) >= q
         chained = ~late & (chain.length >= load)
-        here = np.where(own.leaves, own.number[own.source], own.number[own.target])
-        on_chain = chain.edge & chained[here] & (edges.trip >= 0)
+        edge_phase = np.where(
+            phases.leaves, phases.number[phases.source], phases.number[phases.target]
+        )
+        on_chain = chain.edge & chained[edge_phase] & (edges.trip >= 0)
         waited, last = (np.zeros(len(self._times)) for _ in range(2))
         np.add.at(waited, edges.trip[on_chain & ~edges.last], 1.0)
         np.add.at(last, edges.trip[on_chain & edges.last], 1.0)
         shares = LoadShares(
-            (chained[own.number] & chain.task).astype(np.float64),
-            (~chained & ~(late & crosses))[own.number].astype(np.float64),
+            (chained[phases.number] & chain.task).astype(np.float64),
+            (~chained & ~(late & crosses))[phases.number].astype(np.float64),
             (late & (not crosses)).astype(np.float64),
             self._times * ((self._begins >= q) & crosses),
             waited,

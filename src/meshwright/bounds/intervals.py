@@ -82,7 +82,7 @@ class SyncIntervals(NamedTuple):
 
 @compiled
 def _chain(
-    own: SyncIntervals,
+    intervals: SyncIntervals,
     duration: Floats,
     between: Floats,
     end: Floats,
@@ -94,16 +94,16 @@ def _chain(
     """When tasks end, counted from the start of their phases, and by which edges."""
     edge = 0
     for task in range(len(duration)):
-        phase = own.number[task]
-        while edge < len(own.target) and own.target[edge] == task:
-            before = own.source[edge]
-            if own.leaves[edge]:
-                at = own.number[before]
+        phase = intervals.number[task]
+        while edge < len(intervals.target) and intervals.target[edge] == task:
+            before = intervals.source[edge]
+            if intervals.leaves[edge]:
+                at = intervals.number[before]
                 if end[before] + between[edge] > length[at]:
                     length[at], last[at], out[at] = end[before] + between[edge], before, edge
             else:
                 start = between[edge]
-                if own.number[before] == phase:
+                if intervals.number[before] == phase:
                     start += end[before]
                 if start > end[task]:
                     end[task], link[task] = start, edge
@@ -115,10 +115,10 @@ def _chain(
 
 @compiled
 def _marked(
-    own: SyncIntervals, link: Whole, last: Whole, out: Whole, in_task: Flags, in_edge: Flags
+    intervals: SyncIntervals, link: Whole, last: Whole, out: Whole, in_task: Flags, in_edge: Flags
 ) -> None:
     """Mark the tasks and edges of the longest chain of each phase, from its end on."""
-    for phase in range(own.total):
+    for phase in range(intervals.total):
         task = last[phase]
         if out[phase] >= 0:
             in_edge[out[phase]] = True
@@ -128,8 +128,8 @@ def _marked(
             task = -1
             if edge >= 0:
                 in_edge[edge] = True
-                before = own.source[edge]
-                if own.number[before] == phase:
+                before = intervals.source[edge]
+                if intervals.number[before] == phase:
                     task = before
 
 
@@ -145,28 +145,28 @@ def phases(
     for every gradient of a parameter the number of its trip and the unit that makes it.
     """
     flowing = [n for n, unit in enumerate(units) if unit.flows]
-    own = flowing or list(range(len(units)))
-    n, total = len(own), 2 * len(own) if flowing else len(own)
-    place = {unit: at for at, unit in enumerate(own)}
-    found = [(at, 2 * n - 1 - at, -1, 0) for at in range(n if flowing else 0)]
-    for trip, one, other, back in reads:
-        if one in place and other in place and (flowing or not back):
+    unit_numbers = flowing or list(range(len(units)))
+    n, total = len(unit_numbers), 2 * len(unit_numbers) if flowing else len(unit_numbers)
+    place = {unit: at for at, unit in enumerate(unit_numbers)}
+    edges = [(at, 2 * n - 1 - at, -1, 0) for at in range(n if flowing else 0)]
+    for trip, one, other, backward in reads:
+        if one in place and other in place and (flowing or not backward):
             a, b = place[one], place[other]
-            found.append((2 * n - 1 - a, 2 * n - 1 - b, trip, 0) if back else (a, b, trip, 0))
-    found.sort(key=lambda edge: edge[1])
-    found += [(task, total, -1, 1) for task in range(total)]
-    found += [(2 * n - 1 - place[unit], total, trip, 1) for trip, unit in sums if unit in place]
+            edges.append((2 * n - 1 - a, 2 * n - 1 - b, trip, 0) if backward else (a, b, trip, 0))
+    edges.sort(key=lambda edge: edge[1])
+    edges += [(task, total, -1, 1) for task in range(total)]
+    edges += [(2 * n - 1 - place[unit], total, trip, 1) for trip, unit in sums if unit in place]
     before: list[list[int]] = [[] for _ in range(total + 1)]
-    for a, b, _, _ in found:
+    for a, b, _, _ in edges:
         before[b].append(a)
     number = np.array(_numbered(before) if sequential else [0] * (total + 1), np.int64)
-    source, target, trips, last = np.array(found, np.int64).reshape(-1, 4).T.copy()
+    source, target, trips, last = np.array(edges, np.int64).reshape(-1, 4).T.copy()
     alone = np.bincount(number, minlength=1) == 1
     step = number[target] - number[source]
     after_waist = alone[number[source]] & (step == 1)
     kept = (step == 0) | (step == 1)
     order = SyncIntervals(
-        unit=np.array([*own, *(reversed(own) if flowing else ()), -1], np.int64),
+        unit=np.array([*unit_numbers, *(reversed(unit_numbers) if flowing else ()), -1], np.int64),
         back=np.arange(total + 1) >= n,
         number=number,
         source=source[kept],
@@ -181,8 +181,8 @@ def _numbered(before: list[list[int]]) -> list[int]:
     """The phase of every task; a waist is one by itself."""
     total = len(before)
     above, below = [0] * total, [0] * total
-    for at, found in enumerate(before):
-        for earlier in found:
+    for at, sources in enumerate(before):
+        for earlier in sources:
             above[at] |= above[earlier] | 1 << earlier
     for at in reversed(range(total)):
         for earlier in before[at]:

@@ -100,25 +100,25 @@ def lower_bound(
     >>> f"{found.seconds * 1e3:.2f} ms", found.reason
     ('0.58 ms', 'devices and gpu, 1 micro-batch')
     """
-    own = units(graph)
-    tied = bundles(graph, own)
+    groups = units(graph)
+    tied = bundles(graph, groups)
     pricer = operators or pricer_of(cluster.device)
-    found: list[tuple[float, str, int]] = []
+    bounds: list[tuple[float, str, int]] = []
     least = wanted * NANO / (1 - MARGIN) + 1
     # What overlaps has lower bounds, and none above the lowest counts.
-    for micro in sorted(micro_batches, key=lambda own: (own == 1, own)):
+    for micro in sorted(micro_batches, key=lambda count: (count == 1, count)):
         bound, name = _for_micro_batches(
-            own, tied, cluster, pricer, backend, optimizer, micro, least
+            groups, tied, cluster, pricer, backend, optimizer, micro, least
         )
-        found.append((bound, name, micro))
+        bounds.append((bound, name, micro))
         least = min(least, bound)
-    least, name, micro = min(found)
+    least, name, micro = min(bounds)
     reason = f"devices and {name}, {micro} micro-batch{'es' if micro > 1 else ''}"
     return Bound(Seconds(max(0, math.floor(least * (1 - MARGIN))) / NANO), reason)
 
 
 def _for_micro_batches(
-    own: tuple[OpGroup, ...],
+    groups: tuple[OpGroup, ...],
     tied: tuple[TensorEdge, ...],
     cluster: Cluster,
     pricer: OperatorPricer,
@@ -130,20 +130,20 @@ def _for_micro_batches(
     """The larger of the bounds by either network, in nanoseconds, and its name; the first that is
     as large as is wanted.
     """
-    times = OperatorTimes(own, pricer, cluster.devices, micro)
+    times = OperatorTimes(groups, pricer, cluster.devices, micro)
     cutter = DegreeEnumerator(pricer, cluster.devices, micro)
-    carried = trips(own, tied, micro)
-    order, edges = phases(own, carried.reads(), carried.sums(), sequential=micro == 1)
+    carried = trips(groups, tied, micro)
+    order, edges = phases(groups, carried.reads(), carried.sums(), sequential=micro == 1)
     alike: dict[tuple[int, tuple[States, ...]], list[int]] = {}
     for number, kind in enumerate(times.type.tolist()):
         alike.setdefault((kind, carried.slots[number]), []).append(number)
-    ways = {kind: cutter.ways(own[members[0]]) for (kind, _), members in alike.items()}
+    ways = {kind: cutter.ways(groups[members[0]]) for (kind, _), members in alike.items()}
     moving = cluster.device.memory_bandwidth * pricer.rates.streaming
     updates = _updates(order, tied, TRAFFIC[optimizer] / moving * NANO / cluster.devices)
     schedule = StepInequalities(order, edges, carried, updates)
     # A transfer is rounded to whole nanoseconds, and may lose half of one.
     rounded = 0.5 * micro * len(carried.bytes)
-    found: list[tuple[float, str]] = []
+    bounds: list[tuple[float, str]] = []
     for network in networks(cluster, backend):
         kinds = [
             AlikeOpGroups(
@@ -153,12 +153,12 @@ def _for_micro_batches(
             )
             for (kind, slots), members in alike.items()
         ]
-        known = max((own for own, _ in found), default=0.0) + rounded
+        known = max((bound for bound, _ in bounds), default=0.0) + rounded
         least = _value(schedule, kinds, carried, network, micro, wanted + rounded, known)
-        found.append((least - rounded, network.name))
-        if found[-1][0] >= wanted:
+        bounds.append((least - rounded, network.name))
+        if bounds[-1][0] >= wanted:
             break
-    return max(found)
+    return max(bounds)
 
 
 def _value(
@@ -175,31 +175,33 @@ def _value(
     """
     alone = 0.0
     for parts in PARTS:
-        own = choices(kinds, carried, micro, parts)
+        pair_choices = choices(kinds, carried, micro, parts)
         if parts is not None and not alone:
             # What is taken together in pairs may tell less than units by themselves.
             own_ways = UnaryBound(schedule, kinds, carried, network, micro)
             alone = value(own_ways, ROUNDS, wanted, known)
             if alone >= wanted:
                 return alone
-        if effort(own, carried) <= EFFORT:
-            pairs = PairwiseGame(schedule, own, travelled(own, carried, network))
+        if effort(pair_choices, carried) <= EFFORT:
+            pairs = PairwiseGame(schedule, pair_choices, travelled(pair_choices, carried, network))
             return max(alone, value(pairs, ROUNDS, wanted, max(known, alone)))
     return alone
 
 
 def _updates(order: SyncIntervals, tied: tuple[TensorEdge, ...], rate: float) -> Floats:
     """What updates need that can only run from a phase on, by that phase."""
-    found = np.zeros(order.total)
+    updates = np.zeros(order.total)
     phase = {
-        unit: own
-        for unit, own, back in zip(order.unit.tolist(), order.number, order.back, strict=True)
-        if back
+        unit: number
+        for unit, number, backward in zip(
+            order.unit.tolist(), order.number, order.back, strict=True
+        )
+        if backward
     }
     for bundle in tied:
         trained = [s for s, source in enumerate(bundle.sources) if source.trained]
         if bundle.parameters and trained and order.total:
             readers = [leg.unit for leg in bundle.legs if leg.tensor in trained]
             latest = max((phase[unit] for unit in readers if unit in phase), default=0)
-            found[latest] += max(0.0, sum(bundle.sources[s].bytes for s in trained) * rate - 0.5)
-    return found
+            updates[latest] += max(0.0, sum(bundle.sources[s].bytes for s in trained) * rate - 0.5)
+    return updates

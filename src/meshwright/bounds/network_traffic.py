@@ -69,10 +69,10 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[NetworkTraffic,
     inner = cluster.levels[-1]
     by_position = cluster.wired or any(link.outward or link.hub for link in inner.links)
     level = cluster.levels[depth]
-    told = not (by_position and level is inner) and not any(link.hub for link in level.links)
-    paces = [NANO / _rate(cluster, link) for link in level.links] if told else []
+    distinct = not (by_position and level is inner) and not any(link.hub for link in level.links)
+    paces = [NANO / _rate(cluster, link) for link in level.links] if distinct else []
     launch, positions = backend.launch * NANO, cluster.hierarchy[depth]
-    hops = [_latency(own) * NANO for own in cluster.levels[depth:]]
+    hops = [_latency(sublevel) * NANO for sublevel in cluster.levels[depth:]]
     if by_position:
         hops[-1] = 0.0
     trees = cluster.machine is not None and depth <= cluster.level_index(cluster.machine)
@@ -82,7 +82,7 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[NetworkTraffic,
     told_apart = chains if cluster.wired else sums
     pace = max(paces, default=0.0)
     outer = NetworkTraffic(level.name, positions, pace, launch + hops[0], told_apart, chains)
-    links = [link for own in cluster.levels[depth:] for link in own.links]
+    links = [link for sublevel in cluster.levels[depth:] for link in sublevel.links]
     if by_position or level is inner or any(link.hub for link in links):
         return (outer,)
     total = sum(_rate(cluster, link) for link in links)
@@ -111,16 +111,16 @@ def _sums(
             return 1
         return tree_depth(step) if trees or Shape.BINOMIAL in shapes else step - 1
 
-    found = {own: launch + 2 * hop * hops(own) for own in divisors(positions)}
-    return found | {1: 0.0}
+    costs = {step: launch + 2 * hop * hops(step) for step in divisors(positions)}
+    return costs | {1: 0.0}
 
 
 def _chains(sums: Mapping[int, float]) -> dict[int, float]:
     """The least that sums one after the other take, by the product of their positions."""
     least = {1: 0.0}
-    for own in sorted(sums)[1:]:
-        steps = [step for step in sums if step > 1 and own % step == 0]
-        least[own] = min(least[own // step] + sums[step] for step in steps)
+    for product in sorted(sums)[1:]:
+        steps = [step for step in sums if step > 1 and product % step == 0]
+        least[product] = min(least[product // step] + sums[step] for step in steps)
     return least
 
 
@@ -188,8 +188,8 @@ class _Slots:
         self.found: list[dict[States, int]] = [{} for _ in range(units)]
 
     def slot(self, unit: int, states: States) -> tuple[int, int]:
-        own = self.found[unit]
-        return unit, own.setdefault(states, len(own))
+        numbers = self.found[unit]
+        return unit, numbers.setdefault(states, len(numbers))
 
 
 _Row = tuple[tuple[int, int], tuple[int, int], float, float, bool, bool, ReaderExchange | None]
@@ -220,17 +220,21 @@ def trips(
                         _beside(leg.port, back=False),
                     )
                 )
-            back = [leg for leg in legs if leg.port.back is not None and units[leg.unit].flows]
-            for leg in back if home is not None else ():
+            returning = [leg for leg in legs if leg.port.back is not None and units[leg.unit].flows]
+            for leg in returning if home is not None else ():
                 one = slots.slot(leg.unit, leg.port.back or ())
                 other = slots.slot(source.maker, home or ())
                 among = None if bundle.parameters else _beside(leg.port, back=True)
-                rows.append((one, other, size, often / len(back), True, bundle.parameters, among))
-    first = np.concatenate(([0], np.cumsum([len(own) for own in slots.found]))).astype(np.int64)
+                rows.append(
+                    (one, other, size, often / len(returning), True, bundle.parameters, among)
+                )
+    first = np.concatenate(
+        ([0], np.cumsum([len(unit_slots) for unit_slots in slots.found]))
+    ).astype(np.int64)
     columns = zip(*rows, strict=True) if rows else ((),) * 7
     source_, target, size_, times, backwards, kept, beside = columns
     return TensorTransfers(
-        slots=tuple(tuple(own) for own in slots.found),
+        slots=tuple(tuple(unit_slots) for unit_slots in slots.found),
         first=first,
         source=np.array([first[unit] + slot for unit, slot in source_], np.int64),
         target=np.array([first[unit] + slot for unit, slot in target], np.int64),
@@ -246,12 +250,12 @@ def trips(
 def _beside(port: BoundaryTensor, *, back: bool) -> ReaderExchange | None:
     sums = tuple(
         split
-        for split, told in enumerate(port.statistics)
-        if told is not None and (told.back if back else told.there)
+        for split, statistic in enumerate(port.statistics)
+        if statistic is not None and (statistic.back if back else statistic.there)
     )
     halos, tokens = (
-        tuple(split for split, amount in enumerate(own) if amount)
-        for own in (port.halo, port.exchanged)
+        tuple(split for split, amount in enumerate(amounts) if amount)
+        for amounts in (port.halo, port.exchanged)
     )
     rows = (*halos, *tokens, *tokens)
     return ReaderExchange(sums, rows) if sums or rows else None
@@ -286,20 +290,21 @@ def seats(
     way: list[Whole] = []
     across: list[tuple[int, ...]] = []
     possible = [
-        [own for own in divisors(positions) if (column % own == 0).any()] for column in degrees.T
+        [degree for degree in divisors(positions) if (column % degree == 0).any()]
+        for column in degrees.T
     ]
-    for own in _across(possible, positions):
-        taken = prod(own)
-        fits = (degrees % np.array(own, np.int64) == 0).all(axis=1)
+    for choice in _across(possible, positions):
+        taken = prod(choice)
+        fits = (degrees % np.array(choice, np.int64) == 0).all(axis=1)
         fits &= (product % taken == 0) & (
             devices // positions % np.maximum(product // taken, 1) == 0
         )
-        here = np.flatnonzero(fits)
-        lowest = np.minimum.accumulate(falling[here])
-        here = here[np.concatenate(([True], falling[here][1:] < lowest[:-1]))[: len(here)]]
+        rows = np.flatnonzero(fits)
+        lowest = np.minimum.accumulate(falling[rows])
+        rows = rows[np.concatenate(([True], falling[rows][1:] < lowest[:-1]))[: len(rows)]]
         for copied in divisors(positions // taken):
-            way.append(order[here])
-            across += [(*own, copied)] * len(here)
+            way.append(order[rows])
+            across += [(*choice, copied)] * len(rows)
     own_ = np.array(across, np.float64).reshape(-1, splits + 1)
     copies, parts = np.ones((len(slots), len(own_))), np.ones((len(slots), len(own_)))
     for number, states in enumerate(slots):

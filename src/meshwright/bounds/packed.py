@@ -18,13 +18,13 @@ class PackedArrays(Generic[Number]):
         self._place: dict[int, int] = {}
         self._used = 0
 
-    def place(self, own: NDArray[Number]) -> int:
+    def place(self, array: NDArray[Number]) -> int:
         """Where an array begins."""
-        if id(own) not in self._place:
-            self._place[id(own)] = self._used
-            self._held.append(own.reshape(-1))
-            self._used += own.size
-        return self._place[id(own)]
+        if id(array) not in self._place:
+            self._place[id(array)] = self._used
+            self._held.append(array.reshape(-1))
+            self._used += array.size
+        return self._place[id(array)]
 
     @property
     def laid(self) -> NDArray[Number]:

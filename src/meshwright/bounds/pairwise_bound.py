@@ -76,18 +76,18 @@ class PairwiseGame:
         """Enter besides: the choices of each unit."""
         self._schedule = schedule
         self._tables = _tables(schedule, choices, trips)
-        sizes = np.array([len(own.first) for own in choices], np.int64)
+        sizes = np.array([len(unit_choices.first) for unit_choices in choices], np.int64)
         pairs = self._tables.lower, self._tables.upper
         room = int((sizes[pairs[0]] * sizes[pairs[1]]).sum())
         self._rest = rest_of(sizes, len(pairs[0]), 2 * room)
 
     def first(self) -> LoadShares:
         """The weights of devices alone: as if nothing had to move."""
-        own = self._schedule.phases
+        phases = self._schedule.phases
         nothing = np.zeros(len(self._tables.one))
-        tasks = len(own.number)
+        tasks = len(phases.number)
         weights = LoadShares(
-            np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing, nothing
+            np.ones(tasks), np.zeros(tasks), np.zeros(phases.total), nothing, nothing, nothing
         )
         spent = self.costs(self.least(weights)[1])
         return self._schedule.worst(spent._replace(moved=nothing, waited=nothing, last=nothing))[1]
@@ -120,9 +120,12 @@ def _tables(
         PackedArrays(np.int64),
         PackedArrays(np.float64),
     )
-    alike = {id(own): own for own in choices}
-    rows = {key: np.ascontiguousarray(own.times.T) for key, own in alike.items()}
-    ends = {key: np.append(own.first, own.times.shape[1]) for key, own in alike.items()}
+    alike = {id(unit_choices): unit_choices for unit_choices in choices}
+    rows = {key: np.ascontiguousarray(unit_choices.times.T) for key, unit_choices in alike.items()}
+    ends = {
+        key: np.append(unit_choices.first, unit_choices.times.shape[1])
+        for key, unit_choices in alike.items()
+    }
     pairs: dict[tuple[int, int], int] = {}
     for trip in trips:
         if trip.units[0] != trip.units[1]:
@@ -131,13 +134,15 @@ def _tables(
     return PairwiseTables(
         there=schedule.there,
         back=schedule.back,
-        seats=_whole([times.place(rows[id(own)]) for own in choices]),
+        seats=_whole([times.place(rows[id(unit_choices)]) for unit_choices in choices]),
         times=times.laid,
-        choices=_whole([first.place(ends[id(own)]) for own in choices]),
+        choices=_whole([first.place(ends[id(unit_choices)]) for unit_choices in choices]),
         first=first.laid,
         one=_whole([trip.units[0] for trip in trips]),
         other=_whole([trip.units[1] for trip in trips]),
-        pair=_whole([pairs.get((min(own.units), max(own.units)), NONE) for own in trips]),
+        pair=_whole(
+            [pairs.get((min(transfer.units), max(transfer.units)), NONE) for transfer in trips]
+        ),
         moved=_whole([prices.place(trip.moved) for trip in trips]),
         waited=_whole([prices.place(trip.waited) for trip in trips]),
         last=_whole([prices.place(trip.last) for trip in trips]),
@@ -153,95 +158,97 @@ def _whole(numbers: Sequence[int]) -> Whole:
 
 
 @compiled
-def weigh(own: PairwiseTables, weights: LoadShares, rest: CostNetwork) -> None:
+def weigh(tables: PairwiseTables, weights: LoadShares, rest: CostNetwork) -> None:
     """Put what choices and pairs of them cost by some weights into a graph of costs."""
     restart(rest)
     for unit in range(len(rest.size)):
         for choice in range(rest.size[unit]):
-            _, cost = _cheapest(own, weights, unit, choice)
+            _, cost = _cheapest(tables, weights, unit, choice)
             rest.costs[rest.at[unit] + choice] = cost
-    for pair in range(len(own.used)):
-        own.used[pair] = NONE
-    for n in range(len(own.one)):
-        unit, last = own.one[n], weights.last[n]
+    for pair in range(len(tables.used)):
+        tables.used[pair] = NONE
+    for n in range(len(tables.one)):
+        unit, last = tables.one[n], weights.last[n]
         if last:
             for x in range(rest.size[unit]):
-                rest.costs[rest.at[unit] + x] += last * own.prices[own.last[n] + x]
+                rest.costs[rest.at[unit] + x] += last * tables.prices[tables.last[n] + x]
         if weights.moved[n] or weights.waited[n]:
-            _charge(own, weights.moved[n], weights.waited[n], n, rest)
+            _charge(tables, weights.moved[n], weights.waited[n], n, rest)
 
 
 @inlined
-def _charge(own: PairwiseTables, moved: float, waited: float, n: int, rest: CostNetwork) -> None:
+def _charge(tables: PairwiseTables, moved: float, waited: float, n: int, rest: CostNetwork) -> None:
     """Put what a trip costs between its units."""
-    one, other, pair, prices = own.one[n], own.other[n], own.pair[n], own.prices
-    there, then, width = own.moved[n], own.waited[n], rest.size[other]
+    one, other, pair, prices = tables.one[n], tables.other[n], tables.pair[n], tables.prices
+    moved_at, then, width = tables.moved[n], tables.waited[n], rest.size[other]
     if pair < 0:
         for x in range(width):
             at = x * width + x
-            rest.costs[rest.at[one] + x] += moved * prices[there + at] + waited * prices[then + at]
+            rest.costs[rest.at[one] + x] += (
+                moved * prices[moved_at + at] + waited * prices[then + at]
+            )
         return
-    fresh = own.used[pair] < 0
+    fresh = tables.used[pair] < 0
     if fresh:
-        own.used[pair] = connect(rest, own.lower[pair], own.upper[pair])
-    base = rest.base[own.used[pair]]
+        tables.used[pair] = connect(rest, tables.lower[pair], tables.upper[pair])
+    base = rest.base[tables.used[pair]]
     across, down = (width, 1) if one < other else (1, rest.size[one])
     for x in range(rest.size[one]):
         for y in range(width):
             at, to = x * width + y, base + x * across + y * down
-            cost = moved * prices[there + at] + waited * prices[then + at]
+            cost = moved * prices[moved_at + at] + waited * prices[then + at]
             rest.pool[to] = cost if fresh else rest.pool[to] + cost
 
 
 @inlined
 def _cheapest(
-    own: PairwiseTables, weights: LoadShares, unit: int, choice: int
+    tables: PairwiseTables, weights: LoadShares, unit: int, choice: int
 ) -> tuple[int, float]:
     """The seat of a choice that costs the least by itself, and what it costs."""
-    there, back, at = own.there[unit], own.back[unit], own.choices[unit] + choice
+    forward, backward, at = tables.there[unit], tables.back[unit], tables.choices[unit] + choice
     by_pass = (
-        weights.chain[there] if there >= 0 else 0.0,
-        weights.load[there] if there >= 0 else 0.0,
-        weights.chain[back] if back >= 0 else 0.0,
-        weights.load[back] if back >= 0 else 0.0,
+        weights.chain[forward] if forward >= 0 else 0.0,
+        weights.load[forward] if forward >= 0 else 0.0,
+        weights.chain[backward] if backward >= 0 else 0.0,
+        weights.load[backward] if backward >= 0 else 0.0,
     )
     best, least = NONE, np.inf
-    for seat in range(own.first[at], own.first[at + 1]):
-        place, cost = own.seats[unit] + PASSES * seat, 0.0
+    for seat in range(tables.first[at], tables.first[at + 1]):
+        place, cost = tables.seats[unit] + PASSES * seat, 0.0
         for n in range(PASSES):
-            cost += by_pass[n] * own.times[place + n]
+            cost += by_pass[n] * tables.times[place + n]
         if cost < least:
             best, least = seat, cost
     return best, least
 
 
 @compiled
-def seat(own: PairwiseTables, weights: LoadShares, chosen: Whole) -> None:
+def seat(tables: PairwiseTables, weights: LoadShares, chosen: Whole) -> None:
     """Turn the choice of every unit into a seat."""
     for unit in range(len(chosen)):
-        chosen[unit], _ = _cheapest(own, weights, unit, chosen[unit])
+        chosen[unit], _ = _cheapest(tables, weights, unit, chosen[unit])
 
 
 @compiled
 def spend(
-    own: PairwiseTables, sizes: Whole, chosen: Whole, choice: Whole, spent: InequalityLoads
+    tables: PairwiseTables, sizes: Whole, chosen: Whole, choice: Whole, spent: InequalityLoads
 ) -> None:
     """What the seats of all units take."""
     for unit in range(len(chosen)):
         choice[unit] = 0
-        at = own.choices[unit] + 1
-        while own.first[at + choice[unit]] <= chosen[unit]:
+        at = tables.choices[unit] + 1
+        while tables.first[at + choice[unit]] <= chosen[unit]:
             choice[unit] += 1
-        place = own.seats[unit] + PASSES * chosen[unit]
-        for task, n in ((own.there[unit], 0), (own.back[unit], 2)):
+        place = tables.seats[unit] + PASSES * chosen[unit]
+        for task, n in ((tables.there[unit], 0), (tables.back[unit], 2)):
             if task >= 0:
                 spent.duration[task], spent.work[task] = (
-                    own.times[place + n],
-                    own.times[place + n + 1],
+                    tables.times[place + n],
+                    tables.times[place + n + 1],
                 )
-    for n in range(len(own.one)):
-        x, y = choice[own.one[n]], choice[own.other[n]]
-        at = x * sizes[own.other[n]] + y
-        spent.moved[n] = own.prices[own.moved[n] + at]
-        spent.waited[n] = own.prices[own.waited[n] + at]
-        spent.last[n] = own.prices[own.last[n] + x]
+    for n in range(len(tables.one)):
+        x, y = choice[tables.one[n]], choice[tables.other[n]]
+        at = x * sizes[tables.other[n]] + y
+        spent.moved[n] = tables.prices[tables.moved[n] + at]
+        spent.waited[n] = tables.prices[tables.waited[n] + at]
+        spent.last[n] = tables.prices[tables.last[n] + x]

@@ -71,16 +71,16 @@ class PairChoices(NamedTuple):
 
     def exchanging(self, beside: ReaderExchange, network: NetworkTraffic) -> Floats:
         """[choices] nanoseconds for which parts talk among themselves at least."""
-        found = np.zeros(len(self.across))
+        nanoseconds = np.zeros(len(self.across))
         for split in beside.sums:
             if split not in self.loose:
-                found += [network.sums[n] for n in self.across[:, split].tolist()]
+                nanoseconds += [network.sums[n] for n in self.across[:, split].tolist()]
         # What is cut along one may be cut along several.
         loose = [split for split in beside.sums if split in self.loose]
-        found += [network.chains[n] for n in self.across[:, loose].prod(axis=1).tolist()]
+        nanoseconds += [network.chains[n] for n in self.across[:, loose].prod(axis=1).tolist()]
         for split in beside.rows:
-            found += network.delay * (self.across[:, split] > 1)
-        return np.minimum.reduceat(found, self.first)
+            nanoseconds += network.delay * (self.across[:, split] > 1)
+        return np.minimum.reduceat(nanoseconds, self.first)
 
 
 class TransferCosts(NamedTuple):
@@ -102,18 +102,18 @@ def travelled(
     known: dict[object, tuple[Floats, Floats, Floats]] = {}
     later: dict[object, Floats] = {}
     shares: dict[object, tuple[Floats, Floats]] = {}
-    every = {id(own): own for unit in choices for own in unit.lying}
-    distinct = {key: _distinct(own) for key, own in every.items()}
-    found = []
+    every = {id(placement): placement for unit in choices for placement in unit.lying}
+    distinct = {key: _distinct(placement) for key, placement in every.items()}
+    costs = []
     for n, (one, other) in enumerate(trips.units):
-        made = choices[one].lying[trips.source[n] - trips.first[one]]
+        produced = choices[one].lying[trips.source[n] - trips.first[one]]
         needed = choices[other].lying[trips.target[n] - trips.first[other]]
-        pair = id(made), id(needed)
+        pair = id(produced), id(needed)
         if pair not in shares:
-            (few, row), (fewer, column) = distinct[id(made)], distinct[id(needed)]
+            (few, row), (fewer, column) = distinct[id(produced)], distinct[id(needed)]
             groups = choices[one].together, choices[other].together
             share = _least(_fractions(few, fewer), row, column, *groups)
-            shares[pair] = share, np.minimum.reduceat(made.parts - 1, groups[0])
+            shares[pair] = share, np.minimum.reduceat(produced.parts - 1, groups[0])
         key = (pair, trips.bytes[n])
         if key not in known:
             whole = float(trips.bytes[n]) * network.pace
@@ -127,8 +127,8 @@ def travelled(
                 more = choices[reader].exchanging(beside, network)
                 later[longer] = waited + (more[:, None] if reader == one else more[None, :])
             waited = later[longer]
-        found.append(TransferCosts((one, other), moved, waited, last))
-    return found
+        costs.append(TransferCosts((one, other), moved, waited, last))
+    return costs
 
 
 def choices(
@@ -141,14 +141,14 @@ def choices(
 
     Degrees are told apart by so many parts of their range, and from 1; all of them if None.
     """
-    found: dict[int, PairChoices] = {}
+    by_unit: dict[int, PairChoices] = {}
     for kind in kinds:
-        own = _choices(kind, trips.slots[int(kind.units[0])], micro_batches, parts)
-        found |= dict.fromkeys(kind.units.tolist(), own)
-    return [found[unit] for unit in range(len(trips.slots))]
+        kind_choices = _choices(kind, trips.slots[int(kind.units[0])], micro_batches, parts)
+        by_unit |= dict.fromkeys(kind.units.tolist(), kind_choices)
+    return [by_unit[unit] for unit in range(len(trips.slots))]
 
 
-def effort(own: Sequence[PairChoices], trips: TensorTransfers) -> float:
+def effort(choices: Sequence[PairChoices], trips: TensorTransfers) -> float:
     """About how many sums a round of the game takes: where two neighbours are joined."""
     around: dict[int, set[int]] = {}
     for one, other in trips.units:
@@ -156,8 +156,8 @@ def effort(own: Sequence[PairChoices], trips: TensorTransfers) -> float:
         around.setdefault(other, set()).add(one)
     total = 0.0
     for unit, others in around.items():
-        sizes = sorted((len(own[other].first) for other in others), reverse=True)[:2]
-        total += len(own[unit].first) * math.prod(sizes)
+        sizes = sorted((len(choices[other].first) for other in others), reverse=True)[:2]
+        total += len(choices[unit].first) * math.prod(sizes)
     return total
 
 
@@ -168,8 +168,8 @@ def _choices(
     # Seats that are cut and copied alike stand together.
     changes = (seats.across[1:] != seats.across[:-1]).any(axis=1)
     runs = np.flatnonzero(np.concatenate(([True], changes)))
-    states = [_lying(seats.across[runs], own, kind.ways.loose) for own in slots]
-    rows = np.vstack([np.ones((1, len(runs))), *(np.vstack(own[:3]) for own in states)])
+    states = [_lying(seats.across[runs], slot, kind.ways.loose) for slot in slots]
+    rows = np.vstack([np.ones((1, len(runs))), *(np.vstack(placement[:3]) for placement in states)])
     alike = rows if parts is None else np.vstack([_ranges(rows, parts), rows])
     _, first, run = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     which = np.repeat(run.reshape(-1), np.diff(np.append(runs, len(seats.way))))
@@ -186,8 +186,13 @@ def _choices(
         first=starts[together].astype(np.int64),
         times=kind.times(micro_batches)[:, order],
         lying=tuple(
-            NetworkPlacement(own.parts[first], own.copies[first], own.cuts[:, first], own.loose)
-            for own in states
+            NetworkPlacement(
+                placement.parts[first],
+                placement.copies[first],
+                placement.cuts[:, first],
+                placement.loose,
+            )
+            for placement in states
         ),
         together=together,
         across=seats.across[order],
@@ -217,11 +222,11 @@ def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> NetworkPlac
     )
 
 
-def _distinct(own: NetworkPlacement) -> tuple[NetworkPlacement, Whole]:
+def _distinct(placement: NetworkPlacement) -> tuple[NetworkPlacement, Whole]:
     """The different ways in which a tensor lies, and for each choice which of them it is."""
-    rows = np.vstack((own.parts, own.copies, own.cuts))
+    rows = np.vstack((placement.parts, placement.copies, placement.cuts))
     few, which = np.unique(rows, axis=1, return_inverse=True)
-    return NetworkPlacement(few[0], few[1], few[2:], own.loose), which.reshape(-1)
+    return NetworkPlacement(few[0], few[1], few[2:], placement.loose), which.reshape(-1)
 
 
 def _least(costs: Floats, row: Whole, column: Whole, one: Whole, other: Whole) -> Floats:
@@ -243,21 +248,21 @@ def _priced(
     )
 
 
-def _fractions(made: NetworkPlacement, needed: NetworkPlacement) -> Floats:
+def _fractions(produced: NetworkPlacement, needed: NetworkPlacement) -> Floats:
     """What moves at least, as a share of the tensor, by choices of the maker and the reader."""
-    dims = max(len(made.cuts), len(needed.cuts))
+    dims = max(len(produced.cuts), len(needed.cuts))
     cuts, pieces = (
-        np.vstack((own.cuts, np.ones((dims - len(own.cuts), own.cuts.shape[1]))))
-        for own in (made, needed)
+        np.vstack((placement.cuts, np.ones((dims - len(placement.cuts), placement.cuts.shape[1]))))
+        for placement in (produced, needed)
     )
-    loose = [d in made.loose | needed.loose for d in range(dims)]
+    loose = [d in produced.loose | needed.loose for d in range(dims)]
     alone = [[d] for d in range(dims) if not loose[d]]
-    common = np.ones((len(made.parts), len(needed.parts)))
+    common = np.ones((len(produced.parts), len(needed.parts)))
     for group in (*alone, [d for d in range(dims) if loose[d]]):
         common *= np.maximum(cuts[group].prod(axis=0)[:, None], pieces[group].prod(axis=0))
-    wide = (made.copies * cuts.prod(axis=0))[:, None]
+    wide = (produced.copies * cuts.prod(axis=0))[:, None]
     used = np.minimum(wide, needed.copies * pieces.prod(axis=0))
     exchanged = np.maximum(needed.copies - used / common, 0.0)
-    parts = made.parts[:, None]
-    summed = parts - 1 + np.maximum(needed.copies - made.copies[:, None], 0.0)
+    parts = produced.parts[:, None]
+    summed = parts - 1 + np.maximum(needed.copies - produced.copies[:, None], 0.0)
     return np.where(parts > 1, summed, exchanged)

@@ -68,8 +68,8 @@ class AlikeOpGroups(NamedTuple):
 
     def times(self, micro_batches: int) -> Floats:
         """[4, seats] how long both passes take, each also by the share of devices in a step."""
-        own, often = self.ways, self.ways.share * micro_batches
-        return np.stack((own.there, own.there * often, own.back, own.back * often))[
+        ways, often = self.ways, self.ways.share * micro_batches
+        return np.stack((ways.there, ways.there * often, ways.back, ways.back * often))[
             :, self.seats.way
         ]
 
@@ -88,8 +88,14 @@ class UnaryBound:
         self._schedule, self._kinds, self._trips = schedule, kinds, trips
         self._pace = network.pace
         self._costs = [
-            np.concatenate((own.times(micro_batches), own.seats.parts, own.seats.copies))
-            for own in kinds
+            np.concatenate(
+                (
+                    alike_groups.times(micro_batches),
+                    alike_groups.seats.parts,
+                    alike_groups.seats.copies,
+                )
+            )
+            for alike_groups in kinds
         ]
         """For each kind [what counts, seats]."""
         slots = [np.arange(*trips.first[u : u + 2]) for u in range(len(trips.slots))]
@@ -100,38 +106,40 @@ class UnaryBound:
         self._parts, self._copies, self._owner = np.zeros((3, trips.first[-1]), np.int64)
         """[slots] where its parts and copies begin, and its unit."""
         shelf = PackedArrays(np.float64)
-        for kind, table, own in zip(kinds, self._costs, self._slots, strict=True):
+        for kind, table, kind_slots in zip(kinds, self._costs, self._slots, strict=True):
             rows = shelf.place(table) + np.arange(len(table)) * table.shape[1]
             self._passes[:, kind.units] = rows[:4, None]
-            self._parts[own], self._copies[own] = np.split(rows[4:], 2)
-            self._owner[own] = kind.units[:, None]
+            self._parts[kind_slots], self._copies[kind_slots] = np.split(rows[4:], 2)
+            self._owner[kind_slots] = kind.units[:, None]
         self._flat = shelf.laid
 
     def first(self) -> BoundWeights:
         """The weights of devices alone: as if nothing had to move."""
-        own = self._schedule.phases
-        tasks, nothing = len(own.number), np.zeros(len(self._trips.bytes))
+        phases = self._schedule.phases
+        tasks, nothing = len(phases.number), np.zeros(len(self._trips.bytes))
         weights = BoundWeights(
-            np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing
+            np.ones(tasks), np.zeros(tasks), np.zeros(phases.total), nothing, nothing
         )
         costs = self.costs(self.least(weights)[1])
-        free = (np.ones(len(own)) for own in (costs.copies, costs.parts))
+        free = (np.ones(len(counts)) for counts in (costs.copies, costs.parts))
         return self.worst(UnaryCosts(costs.duration, costs.work, *free))[1]
 
     def least(self, weights: BoundWeights) -> tuple[float, Whole]:
         """The least sum over all ways, and the seat of every unit."""
-        own, pace = self._trips, self._pace
+        trips, pace = self._trips, self._pace
         # One more for units that have no task.
         chain, load = (np.append(w, 0.0) for w in (weights.chain, weights.load))
-        part, copy = (np.zeros(own.first[-1]) for _ in range(2))
-        np.add.at(part, own.source, pace * own.bytes * weights.part)
-        np.add.at(copy, own.target, pace * own.bytes * weights.copy)
-        np.add.at(copy, own.source, -pace * own.bytes * weights.copy)
-        total = float(weights.update @ self._schedule.updates - pace * own.bytes @ weights.part)
-        chosen = np.zeros(len(own.slots), np.int64)
+        part, copy = (np.zeros(trips.first[-1]) for _ in range(2))
+        np.add.at(part, trips.source, pace * trips.bytes * weights.part)
+        np.add.at(copy, trips.target, pace * trips.bytes * weights.copy)
+        np.add.at(copy, trips.source, -pace * trips.bytes * weights.copy)
+        total = float(weights.update @ self._schedule.updates - pace * trips.bytes @ weights.part)
+        chosen = np.zeros(len(trips.slots), np.int64)
         for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
-            there, back = self._schedule.there[kind.units], self._schedule.back[kind.units]
-            counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
+            forward, backward = self._schedule.there[kind.units], self._schedule.back[kind.units]
+            counts = np.stack(
+                (chain[forward], load[forward], chain[backward], load[backward]), axis=1
+            )
             alike, which = _distinct(np.concatenate((counts, part[slots], copy[slots]), axis=1))
             cost = alike @ table
             at = cost.argmin(axis=1)
@@ -157,12 +165,12 @@ class UnaryBound:
         more = costs.copies[trips.target] - costs.copies[trips.source]
         summed = (costs.parts[trips.source] - 1) * trips.bytes * pace
         moved = summed + np.maximum(more, 0.0) * trips.bytes * pace
-        most, own = self._schedule.worst(
+        most, shares = self._schedule.worst(
             InequalityLoads(costs.duration, costs.work, moved, moved, summed)
         )
-        crossing = own.moved + own.waited
-        part, copy = crossing + own.last, crossing * (more > 0)
-        return most, BoundWeights(own.chain, own.load, own.update, part, copy)
+        crossing = shares.moved + shares.waited
+        part, copy = crossing + shares.last, crossing * (more > 0)
+        return most, BoundWeights(shares.chain, shares.load, shares.update, part, copy)
 
 
 def _distinct(rows: Floats) -> tuple[Floats, list[int]]:

@@ -37,17 +37,17 @@ def calls_to_measure(
             if any(operator.inputs) and not family_of(operator).view
         )
     )
-    found = dict.fromkeys(whole if 1 in degrees else ())
+    calls = dict.fromkeys(whole if 1 in degrees else ())
     parts = sorted({degree for degree in degrees if degree > 1})
-    found |= dict.fromkeys(
+    calls |= dict.fromkeys(
         piece
         for call in whole
         for split in splits_of(call)
         for degree in parts
         for piece in _pieces(call, split, degree)
     )
-    found |= dict.fromkeys(piece for call in whole for piece in _by_pairs(call, parts, largest))
-    return tuple(found)
+    calls |= dict.fromkeys(piece for call in whole for piece in _by_pairs(call, parts, largest))
+    return tuple(calls)
 
 
 def _by_pairs(call: Call, parts: Sequence[int], largest: int) -> Iterator[Call]:

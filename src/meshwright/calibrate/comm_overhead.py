@@ -89,7 +89,7 @@ def measure_toll(wire: Communicator) -> CommOverhead:
     finally:
         torch.set_num_threads(threads)
     message = max(0.0, _mean(statistics.median(small for small, _ in both)))
-    whole = _mean(statistics.median(own for _, own in both))
+    whole = _mean(statistics.median(lost for _, lost in both))
     byte = max(LEAST, (whole - message) / (large - SMALL))
     return CommOverhead(
         message=Seconds(rounded(message)), bandwidth=BytesPerSecond(rounded(1 / byte))
@@ -131,16 +131,16 @@ def _talk(gather: Callable[[], None]) -> None:
 def _gathering(wire: Communicator, size: int) -> Callable[[], None]:
     """What gathers so many bytes from each rank."""
     ranks = dist.get_world_size()
-    own = torch.zeros(size, dtype=torch.uint8)
+    buffer = torch.zeros(size, dtype=torch.uint8)
 
     def gather() -> None:
-        wire.all_gather(own, [size] * ranks, tuple(range(ranks)))
+        wire.all_gather(buffer, [size] * ranks, tuple(range(ranks)))
 
     return gather
 
 
 def _mean(value: float) -> float:
     """Over all ranks."""
-    own = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(own)
-    return float(own.item()) / dist.get_world_size()
+    total = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(total)
+    return float(total.item()) / dist.get_world_size()

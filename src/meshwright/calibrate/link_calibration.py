@@ -42,8 +42,8 @@ def calibrate_links_here(cluster: Cluster, command: str) -> Calibrated:
         gpus = "ranks on GPUs are started by torchrun"
         start = torchrun_words(cluster)
         raise InputError(many if machines > 1 else gpus, f"on each machine give: {start} {command}")
-    found = run_ranks(measure_links, cluster, ranks=cluster.devices)
-    return _calibrated(cluster, cast("LinkMeasurements", found[0]), "gloo")
+    measurements = run_ranks(measure_links, cluster, ranks=cluster.devices)
+    return _calibrated(cluster, cast("LinkMeasurements", measurements[0]), "gloo")
 
 
 def calibrate_links_together(load: Callable[[], Cluster], device: torch.device) -> Calibrated:
@@ -96,8 +96,8 @@ def _refuse_different(cluster: Cluster) -> None:
             )
 
 
-def _calibrated(cluster: Cluster, found: LinkMeasurements, backend: str) -> Calibrated:
+def _calibrated(cluster: Cluster, measurements: LinkMeasurements, backend: str) -> Calibrated:
     today, version = date.today().isoformat(), torch.__version__
     how = f"on {today} by {cluster.devices} ranks with {backend} (torch {version})"
-    measured = fitted(cluster, found, how)
-    return Calibrated(measured, tuple(contradictions(measured, found)))
+    measured = fitted(cluster, measurements, how)
+    return Calibrated(measured, tuple(contradictions(measured, measurements)))

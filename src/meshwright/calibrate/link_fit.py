@@ -58,26 +58,26 @@ def probes(cluster: Cluster) -> tuple[Pairs, ...]:
     """All transfers to measure, each once: for every link one pair and all that share it, and for
     every level everybody.
     """
-    found: dict[Pairs, None] = {}
+    distinct: dict[Pairs, None] = {}
     for line in lines(cluster):
         pairs = filling(cluster, line)
-        found |= dict.fromkeys(probe for probe in (pairs[:1], pairs) if probe)
+        distinct |= dict.fromkeys(probe for probe in (pairs[:1], pairs) if probe)
     levels = (u for u, size in enumerate(cluster.hierarchy) if size > 1)
-    return tuple(found | dict.fromkeys(everyone(cluster, level) for level in levels))
+    return tuple(distinct | dict.fromkeys(everyone(cluster, level) for level in levels))
 
 
-def fitted(cluster: Cluster, found: LinkMeasurements, how: str) -> Cluster:
+def fitted(cluster: Cluster, measurements: LinkMeasurements, how: str) -> Cluster:
     """The cluster with the figures that were found; `how` they were ends up in its source."""
     levels = list(cluster.levels)
     outward = 0.0
     for depth in reversed(range(len(levels))):
-        measured = found.latencies[depth]
-        own = None if measured is None else max(0.0, measured - outward)
-        levels[depth] = _fitted_level(cluster, depth, found, own)
+        measured = measurements.latencies[depth]
+        latency = None if measured is None else max(0.0, measured - outward)
+        levels[depth] = _fitted_level(cluster, depth, measurements, latency)
         outward += sum(link.latency for link in levels[depth].links if link.outward)
     before = cluster.source.split(ELSE, 1)[-1] if _measured(cluster) else cluster.source
     source = f"{SOURCE}{how}.{ELSE}{before}" if before else f"{SOURCE}{how}."
-    device = msgspec.structs.replace(cluster.device, toll=found.toll or cluster.device.toll)
+    device = msgspec.structs.replace(cluster.device, toll=measurements.toll or cluster.device.toll)
     return msgspec.structs.replace(cluster, levels=tuple(levels), device=device, source=source)
 
 
@@ -87,7 +87,7 @@ def _measured(cluster: Cluster) -> bool:
 
 
 def _fitted_level(
-    cluster: Cluster, depth: int, found: LinkMeasurements, latency: float | None
+    cluster: Cluster, depth: int, measurements: LinkMeasurements, latency: float | None
 ) -> Level:
     level = cluster.levels[depth]
     described = sum(link.latency for link in level.links)
@@ -97,19 +97,19 @@ def _fitted_level(
         if not filling(cluster, line):
             links.append(link)
             continue
-        factor = _seen(cluster, line, found)
+        factor = _seen(cluster, line, measurements)
         share = link.latency / described if described else float(number == 0)
         links.append(_fitted_link(link, factor, None if latency is None else latency * share))
     return msgspec.structs.replace(level, links=tuple(links))
 
 
-def _seen(cluster: Cluster, line: FittedLine, found: LinkMeasurements) -> float:
+def _seen(cluster: Cluster, line: FittedLine, measurements: LinkMeasurements) -> float:
     """The most that was seen to cross a link, as a multiple of what is described."""
-    link, own = line.of(cluster), filling(cluster, line)
+    link, sharing = line.of(cluster), filling(cluster, line)
     telling = [
         (busiest(cluster, pairs).get(line), spent)
-        for pairs, spent in found.paces.items()
-        if pairs == own or outermost(cluster, *pairs[0]) < line.level
+        for pairs, spent in measurements.paces.items()
+        if pairs == sharing or outermost(cluster, *pairs[0]) < line.level
     ]
     return max(seconds_per_byte(link, load) / spent for load, spent in telling if load is not None)
 
@@ -128,23 +128,23 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def contradictions(measured: Cluster, found: LinkMeasurements) -> Iterator[str]:
+def contradictions(measured: Cluster, measurements: LinkMeasurements) -> Iterator[str]:
     """Sentences about what the description of a cluster, with its measured rates, does not tell."""
     for line in lines(measured):
         pairs = filling(measured, line)
         if not pairs:
             yield _unmeasured(measured, line)
-        elif len(pairs) > 1 and _slower(measured, found, pairs[:1]):
-            yield _alone(measured, line, found, pairs)
+        elif len(pairs) > 1 and _slower(measured, measurements, pairs[:1]):
+            yield _alone(measured, line, measurements, pairs)
     for depth, level in enumerate(measured.levels):
         pairs = everyone(measured, depth)
-        if level.cardinality > 1 and _slower(measured, found, pairs):
-            yield _together(measured, depth, found, pairs)
+        if level.cardinality > 1 and _slower(measured, measurements, pairs):
+            yield _together(measured, depth, measurements, pairs)
 
 
-def _slower(measured: Cluster, found: LinkMeasurements, pairs: Pairs) -> bool:
+def _slower(measured: Cluster, measurements: LinkMeasurements, pairs: Pairs) -> bool:
     expected = pace(measured, pairs)
-    return 0 < CONTRADICTION * expected < found.paces[pairs]
+    return 0 < CONTRADICTION * expected < measurements.paces[pairs]
 
 
 def _total(pairs: Pairs, seconds: float) -> str:
@@ -159,22 +159,24 @@ def _unmeasured(measured: Cluster, line: FittedLine) -> str:
     return f"link {link.name!r} keeps its described figures: {why}."
 
 
-def _alone(measured: Cluster, line: FittedLine, found: LinkMeasurements, pairs: Pairs) -> str:
+def _alone(
+    measured: Cluster, line: FittedLine, measurements: LinkMeasurements, pairs: Pairs
+) -> str:
     link = line.of(measured)
     return (
         f"all {len(pairs)} transfers that share link {link.name!r} (per {link.per!r}) move "
-        f"{_total(pairs, found.paces[pairs])} together, but one alone only "
-        f"{_total(pairs[:1], found.paces[pairs[:1]])}: either they do not share one link, or one "
+        f"{_total(pairs, measurements.paces[pairs])} together, but one alone only "
+        f"{_total(pairs[:1], measurements.paces[pairs[:1]])}: either they do not share one link, or one "
         "pair cannot fill it; correct 'per' if each has its own."
     )
 
 
-def _together(measured: Cluster, depth: int, found: LinkMeasurements, pairs: Pairs) -> str:
+def _together(measured: Cluster, depth: int, measurements: LinkMeasurements, pairs: Pairs) -> str:
     level = measured.levels[depth]
     named = " and ".join(f"{link.name!r} (per {link.per!r})" for link in level.links)
     return (
         f"all devices that send to another {level.name} at once move "
-        f"{_total(pairs, found.paces[pairs])}, but {named} would carry "
+        f"{_total(pairs, measurements.paces[pairs])}, but {named} would carry "
         f"{_total(pairs, pace(measured, pairs))}: they share something that the description does "
         "not tell; correct 'per', or describe what they share."
     )

@@ -175,6 +175,6 @@ class _Meter:
 
     def _agreed(self, value: float) -> float:
         """The largest value of any rank."""
-        own = torch.tensor(value, dtype=torch.float64, device=self._device)
-        dist.all_reduce(own, dist.ReduceOp.MAX)
-        return float(own.item())
+        largest = torch.tensor(value, dtype=torch.float64, device=self._device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return float(largest.item())

@@ -39,16 +39,16 @@ def _backward(
     call: Call, operands: Operands, device: torch.device, budget: Seconds
 ) -> Seconds | None:
     wanted = [tensor for tensor in operands if tensor is not None and tensor.requires_grad]
-    arriving = [torch.randn_like(made) for made in _learnt(call, operands)]
+    arriving = [torch.randn_like(output) for output in _learnt(call, operands)]
     if not wanted or not arriving:
         return None
 
-    def gradients(made: tuple[Tensor, ...]) -> object:
-        return torch.autograd.grad(made, wanted, arriving, retain_graph=True, allow_unused=True)
+    def gradients(outputs: tuple[Tensor, ...]) -> object:
+        return torch.autograd.grad(outputs, wanted, arriving, retain_graph=True, allow_unused=True)
 
     return seconds_of(gradients, device, budget, before=lambda: _learnt(call, operands))
 
 
 def _learnt(call: Call, operands: Operands) -> tuple[Tensor, ...]:
     """The results through which gradients flow back."""
-    return tuple(made for made in run_call(call, operands) if made.requires_grad)
+    return tuple(output for output in run_call(call, operands) if output.requires_grad)

@@ -49,8 +49,8 @@ def drawn(call: Call, device: torch.device, seed: int = 0) -> Operands:
     generator = torch.Generator(device).manual_seed(seed)
     learning = learns(call)
     return tuple(
-        None if spec is None else _drawn(call, index, spec, generator).requires_grad_(own)
-        for index, (spec, own) in enumerate(zip(call.inputs, learning, strict=True))
+        None if spec is None else _drawn(call, index, spec, generator).requires_grad_(learnable)
+        for index, (spec, learnable) in enumerate(zip(call.inputs, learning, strict=True))
     )
 
 

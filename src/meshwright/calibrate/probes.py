@@ -44,8 +44,8 @@ class ProbeCrossing(NamedTuple):
 
 def lines(cluster: Cluster) -> Iterator[FittedLine]:
     """All links, outer levels first."""
-    for level, own in enumerate(cluster.levels):
-        yield from (FittedLine(level, number) for number in range(len(own.links)))
+    for level, described in enumerate(cluster.levels):
+        yield from (FittedLine(level, number) for number in range(len(described.links)))
 
 
 def partner(cluster: Cluster, device: int, level: int, step: int = 1) -> int:
@@ -86,17 +86,17 @@ def filling(cluster: Cluster, line: FittedLine) -> Pairs:
     (((0, 2), (1, 3)), ((0, 1),))
     """
     link = line.of(cluster)
-    found = _leaving(cluster, line)
-    if found is None or (line.level == len(cluster.levels) - 1 and not plain_inside(cluster)):
+    leaving = _leaving(cluster, line)
+    if leaving is None or (line.level == len(cluster.levels) - 1 and not plain_inside(cluster)):
         return ()
-    level, step = found
+    level, step = leaving
     first = _owner(cluster, link.per, 0)
     sharing = (d for d in range(cluster.devices) if _owner(cluster, link.per, d) == first)
     pairs = tuple((d, partner(cluster, d, level, step)) for d in sharing)
     if link.duplex == "half" and not _is_medium(cluster, line):
         # Both directions of a port count, and those of two owners only ever cross the same two.
-        back = tuple((b, a) for a, b in pairs)
-        return pairs + tuple(pair for pair in back if pair not in pairs)
+        returning = tuple((b, a) for a, b in pairs)
+        return pairs + tuple(pair for pair in returning if pair not in pairs)
     return pairs
 
 
@@ -131,13 +131,13 @@ def _is_medium(cluster: Cluster, line: FittedLine) -> bool:
 
 def busiest(cluster: Cluster, pairs: Sequence[Pair]) -> dict[FittedLine, ProbeCrossing]:
     """For each link that is crossed, what crosses its slowest instance."""
-    found: dict[FittedLine, ProbeCrossing] = {}
+    crossings: dict[FittedLine, ProbeCrossing] = {}
     for line in lines(cluster):
         instances = _instances(cluster, line, pairs)
         if instances:
             link = line.of(cluster)
-            found[line] = max(instances, key=lambda crossing: seconds_per_byte(link, crossing))
-    return found
+            crossings[line] = max(instances, key=lambda crossing: seconds_per_byte(link, crossing))
+    return crossings
 
 
 def seconds_per_byte(link: Link, crossing: ProbeCrossing) -> float:

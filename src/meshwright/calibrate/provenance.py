@@ -39,7 +39,7 @@ def _driver() -> str:
 
 def _processor() -> str:
     """The processor's name, as Linux or else Python tells it."""
-    told = Path("/proc/cpuinfo")
-    text = told.read_text(encoding="utf-8") if told.exists() else ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else platform.processor() or platform.machine()

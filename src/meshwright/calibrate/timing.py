@@ -154,16 +154,16 @@ def _captured(body: Body, before: Callable[[], Made], repeats: int) -> Run:
     """
     stream = torch.cuda.current_stream()
     first, timed = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-    made: Made = ()
+    prepared: Made = ()
     pool = torch.cuda.graph_pool_handle()
     if before is not nothing:
         with torch.cuda.graph(first, pool=pool, stream=stream):
-            made = before()
+            prepared = before()
         first.replay()
     with torch.cuda.graph(timed, pool=pool, stream=stream):
-        _repeated(partial(body, made), repeats)
+        _repeated(partial(body, prepared), repeats)
 
-    def replay(_held: object = (first, made)) -> None:
+    def replay(_held: object = (first, prepared)) -> None:
         """The graph reads memory of what came before, which must live as long."""
         timed.replay()
 

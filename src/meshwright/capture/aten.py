@@ -99,14 +99,14 @@ def described(
     Described(kind='add', inputs=('x', 'y'), attributes=(('alpha', 2),))
     """
     arguments = overload._schema.arguments
-    given = dict(zip((argument.name for argument in arguments), positional, strict=False))
-    given |= named
+    values = dict(zip((argument.name for argument in arguments), positional, strict=False))
+    values |= named
     inputs: list[object | None] = []
     attributes: dict[str, Value] = {}
     for argument in arguments:
         if argument.is_out:
             continue
-        value = given.get(argument.name, argument.default_value)
+        value = values.get(argument.name, argument.default_value)
         items = value if isinstance(value, list | tuple) else (value,)
         if _takes_tensors(argument) and all(item is None or is_tensor(item) for item in items):
             inputs.extend(items)
@@ -163,14 +163,14 @@ class _Place(int):
 
 
 def prepared(
-    kind: str, given: Sequence[bool], attributes: Attributes
+    kind: str, present: Sequence[bool], attributes: Attributes
 ) -> Callable[[Sequence[torch.Tensor | None]], object]:
     """What PyTorch runs for a kind, its overload found once; `given` says which tensors there are.
 
     >>> prepared("add", (True, True), (("alpha", 2),))((torch.ones(1), torch.ones(1)))
     tensor([3.])
     """
-    places: Any = [_Place(i) if own else None for i, own in enumerate(given)]
+    places: Any = [_Place(i) if is_tensor else None for i, is_tensor in enumerate(present)]
     for overload in overloads(kind):
         bound = _bound(overload, places, dict(attributes))
         if bound is not None:
@@ -183,19 +183,27 @@ def _filled(
 ) -> Callable[[Sequence[torch.Tensor | None]], object]:
     """A call with tensors in the places of their numbers, by position: names cost more to match."""
     arguments = overload._schema.arguments
-    last = max((n for n, own in enumerate(arguments) if own.name in bound), default=-1)
-    row = [bound.get(own.name, own.default_value) for own in arguments[: last + 1]]
-    first = next((n for n, own in enumerate(arguments[: last + 1]) if own.kwarg_only), len(row))
-    named = {own.name: row[first + n] for n, own in enumerate(arguments[first : last + 1])}
+    last = max((n for n, argument in enumerate(arguments) if argument.name in bound), default=-1)
+    row = [bound.get(argument.name, argument.default_value) for argument in arguments[: last + 1]]
+    first = next(
+        (n for n, argument in enumerate(arguments[: last + 1]) if argument.kwarg_only), len(row)
+    )
+    named = {
+        argument.name: row[first + n] for n, argument in enumerate(arguments[first : last + 1])
+    }
 
-    alone = [(n, own) for n, own in enumerate(row) if isinstance(own, _Place)]
-    nested = any(isinstance(own, list) and any(isinstance(i, _Place) for i in own) for own in row)
+    alone = [(n, value) for n, value in enumerate(row) if isinstance(value, _Place)]
+    nested = any(
+        isinstance(value, list) and any(isinstance(i, _Place) for i in value) for value in row
+    )
     if not nested and all(n < first for n, _ in alone):
         return _swift(overload, row[:first], alone, named)
 
     def run(inputs: Sequence[torch.Tensor | None]) -> object:
-        given = [_placed(value, inputs) for value in row[:first]]
-        return overload(*given, **{key: _placed(own, inputs) for key, own in named.items()})
+        positional = [_placed(value, inputs) for value in row[:first]]
+        return overload(
+            *positional, **{key: _placed(value, inputs) for key, value in named.items()}
+        )
 
     return run
 
@@ -209,10 +217,10 @@ def _swift(
     """The same where tensors are arguments by themselves: small operators wait for Python."""
 
     def run(inputs: Sequence[torch.Tensor | None]) -> object:
-        given = [*row]
+        positional = [*row]
         for number, place in places:
-            given[number] = inputs[place]
-        return overload(*given, **named)
+            positional[number] = inputs[place]
+        return overload(*positional, **named)
 
     return run
 
@@ -241,14 +249,14 @@ def _bare_overloads(name: str) -> tuple[OpOverload, ...]:
 
 
 def _overloads(library: str, name: str) -> tuple[OpOverload, ...]:
-    found: list[OpOverload] = []
+    candidates: list[OpOverload] = []
     for namespace in (library,) if library else BARE:
         try:
             packet = getattr(getattr(torch.ops, namespace), name)
         except AttributeError:
             continue
-        found += [getattr(packet, variant) for variant in packet.overloads()]
-    return tuple(o for o in found if not _writes(o) and "Dimname" not in str(o._schema))
+        candidates += [getattr(packet, variant) for variant in packet.overloads()]
+    return tuple(o for o in candidates if not _writes(o) and "Dimname" not in str(o._schema))
 
 
 def _writes(overload: OpOverload) -> bool:

@@ -52,23 +52,26 @@ def region_of(node: fx.Node, outside: Autocast | None) -> ContextRegion:
     """The region that a node stands for, within what is in force outside of it."""
     name = getattr(node.target, "__name__", str(node.target))
     if name == "wrap_with_set_grad_enabled":
-        enabled, module, *given = node.args
+        enabled, module, *arguments = node.args
         detached, autocast = not enabled, outside
     elif name == "wrap_with_autocast":
-        device, dtype, enabled, _, module, *given = node.args
-        detached, autocast = False, _in_force(node, given, (device, dtype, enabled), outside)
+        device, dtype, enabled, _, module, *arguments = node.args
+        detached, autocast = False, _in_force(node, arguments, (device, dtype, enabled), outside)
     else:
         raise unsupported(node, f"{name!r}", "compute both ways and use torch.where")
     assert isinstance(module, fx.Node)
-    return ContextRegion(module, given, detached, autocast)
+    return ContextRegion(module, arguments, detached, autocast)
 
 
 def _in_force(
-    node: fx.Node, given: Iterable[object], asked: tuple[Any, Any, Any], outside: Autocast | None
+    node: fx.Node,
+    arguments: Iterable[object],
+    asked: tuple[Any, Any, Any],
+    outside: Autocast | None,
 ) -> Autocast | None:
     device, dtype, enabled = asked
-    values = [own.meta.get("val") for own in given if isinstance(own, fx.Node)]
-    traced = {own.device.type for own in values if isinstance(own, Tensor)}
+    values = [argument.meta.get("val") for argument in arguments if isinstance(argument, fx.Node)]
+    traced = {value.device.type for value in values if isinstance(value, Tensor)}
     if device in traced:
         return Autocast(device, dtype) if enabled else None
     if enabled and traced:
@@ -86,9 +89,11 @@ def casts_of(node: fx.Node, autocast: Autocast | None) -> Casts:
         return {}
     assert isinstance(node.target, OpOverload)
     leaves, form = pytree.tree_flatten((node.args, node.kwargs))
-    values = [own.meta["val"] if isinstance(own, fx.Node) else own for own in leaves]
+    values = [leaf.meta["val"] if isinstance(leaf, fx.Node) else leaf for leaf in leaves]
     real = [
-        n for n, own in enumerate(values) if isinstance(own, Tensor) and own.is_floating_point()
+        n
+        for n, value in enumerate(values)
+        if isinstance(value, Tensor) and value.is_floating_point()
     ]
     if not real:
         return {}
@@ -96,15 +101,15 @@ def casts_of(node: fx.Node, autocast: Autocast | None) -> Casts:
         raise _unlike(node)
     inside, seen = _computed(node.target, values, form, autocast)
     for casts in (inside, dict.fromkeys(real, autocast.dtype)):
-        cast = [own.to(casts[n]) if n in casts else own for n, own in enumerate(values)]
+        cast = [value.to(casts[n]) if n in casts else value for n, value in enumerate(values)]
         if _computed(node.target, cast, form, None)[1] == seen:
             break
     else:
         raise _unlike(node)
-    found = {leaves[n]: dtype for n, dtype in casts.items() if values[n].dtype != dtype}
-    if written_by(node) in found:
+    node_casts = {leaves[n]: dtype for n, dtype in casts.items() if values[n].dtype != dtype}
+    if written_by(node) in node_casts:
         raise _unlike(node)
-    return found
+    return node_casts
 
 
 def refuse_casts(node: fx.Node, autocast: Autocast | None) -> None:
@@ -126,15 +131,15 @@ def _computed(
     overload: OpOverload, values: Sequence[object], form: pytree.TreeSpec, autocast: Autocast | None
 ) -> tuple[dict[int, torch.dtype], list[object]]:
     """To what operands were cast, by their places, and what was computed in which dtypes."""
-    fake = next(own.fake_mode for own in values if isinstance(own, FakeTensor))
+    fake = next(value.fake_mode for value in values if isinstance(value, FakeTensor))
     region: AbstractContextManager[Any] = nullcontext()
     if autocast is not None:
         region = torch.autocast(autocast.device, autocast.dtype, cache_enabled=False)
     args, named = pytree.tree_unflatten(list(values), form)
     with torch.no_grad(), fake, region, _Seen() as seen:
         overload(*args, **named)
-    places = {id(own): n for n, own in enumerate(values) if isinstance(own, Tensor)}
-    casts = {places[own]: dtype for own, dtype in seen.casts if own in places}
+    places = {id(value): n for n, value in enumerate(values) if isinstance(value, Tensor)}
+    casts = {places[key]: dtype for key, dtype in seen.casts if key in places}
     return casts, seen.computed
 
 
@@ -148,9 +153,9 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        tensors = [own for own in pytree.tree_leaves(result) if isinstance(own, Tensor)]
+        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         if func is _CAST:
             self.casts.append((id(args[0]), result.dtype))
         elif tensors and not func.is_view:
-            self.computed.append((func, tuple(own.dtype for own in tensors)))
+            self.computed.append((func, tuple(tensor.dtype for tensor in tensors)))
         return result

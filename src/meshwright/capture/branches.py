@@ -44,16 +44,16 @@ def decided(example: Example, trace: Trace, graph: Graph) -> tuple[OperatorGraph
         elif not _is_idle(example, trace, number, plain, graph):
             raise _refusal(plain.name, trace.reads[number])
     kept = [None if number in undecided else read for number, read in enumerate(trace.reads)]
-    told = [
-        f"what model {plain.name!r} asserts{_at(own)} is not checked when it runs"
-        for own in asserted
+    warnings = [
+        f"what model {plain.name!r} asserts{_at(source_line)} is not checked when it runs"
+        for source_line in asserted
     ]
-    told += [
-        f"model {plain.name!r} asks{_at(own)} whether its numbers are finite: a plan always does "
+    warnings += [
+        f"model {plain.name!r} asks{_at(source_line)} whether its numbers are finite: a plan always does "
         "what is done for the example's"
-        for own in finite
+        for source_line in finite
     ]
-    return graph(trace, kept), tuple(told)
+    return graph(trace, kept), tuple(warnings)
 
 
 def warnings_of(trace: Trace, title: str) -> Iterator[str]:

@@ -25,9 +25,9 @@ def loss(call: Call, operands: Sequence[Tensor | None], together: JointReduction
     scores, targets, weights = (*operands, None)[:3]
     assert scores is not None
     assert targets is not None
-    here = _Classes(call, weights, scores.shape[1])
+    classes = _Classes(call, weights, scores.shape[1])
     by = _by_share if targets.is_floating_point() else _by_target
-    rows, divisor = by(call, scores, targets, here, together)
+    rows, divisor = by(call, scores, targets, classes, together)
     match call.get("reduction", MEAN):
         case 0:
             return rows
@@ -58,8 +58,8 @@ class _Classes:
         """Those of the classes of this piece, as dim 1."""
         if self.weights is None:
             return 1.0
-        own = self.weights.to(dtype)[self.first : self.first + self.count]
-        return own.view(1, -1, *(1,) * (dims - 2))
+        weights = self.weights.to(dtype)[self.first : self.first + self.count]
+        return weights.view(1, -1, *(1,) * (dims - 2))
 
     def total_weight(self, dtype: torch.dtype) -> Tensor | float:
         return float(self.every) if self.weights is None else self.weights.to(dtype).sum()
@@ -77,45 +77,47 @@ class _Targets(NamedTuple):
     """Whether they count at all."""
 
 
-def _targets(call: Call, targets: Tensor, rows: int, here: _Classes) -> _Targets:
+def _targets(call: Call, targets: Tensor, rows: int, classes: _Classes) -> _Targets:
     first, ignored = call.get("first", 0), call.get("ignore_index", -100)
     assert isinstance(first, int)
     assert isinstance(ignored, int)
-    own = targets[first : first + rows].unsqueeze(1)
-    place = own - here.first
-    mine = (place >= 0) & (place < here.count)
-    return _Targets(own, place.clamp(0, here.count - 1), mine, own.ne(ignored))
+    labels = targets[first : first + rows].unsqueeze(1)
+    place = labels - classes.first
+    mine = (place >= 0) & (place < classes.count)
+    return _Targets(labels, place.clamp(0, classes.count - 1), mine, labels.ne(ignored))
 
 
 def _by_target(
-    call: Call, scores: Tensor, targets: Tensor, here: _Classes, together: JointReductions
+    call: Call, scores: Tensor, targets: Tensor, classes: _Classes, together: JointReductions
 ) -> tuple[Tensor, Tensor | float]:
     """The loss of each row, and what a mean divides by, of targets that are classes."""
     dtype, ignored = in_float32(scores).dtype, call.get("ignore_index", -100)
     assert isinstance(ignored, int)
-    divisor = (targets.ne(ignored) * here.weight_of(targets, dtype)).to(dtype).sum()
-    own = _targets(call, targets, scores.shape[0], here)
-    rows = (own.counted * here.weight_of(own.classes, dtype)).to(dtype)
-    share = rows * own.mine
+    divisor = (targets.ne(ignored) * classes.weight_of(targets, dtype)).to(dtype).sum()
+    labels = _targets(call, targets, scores.shape[0], classes)
+    rows = (labels.counted * classes.weight_of(labels.classes, dtype)).to(dtype)
+    share = rows * labels.mine
     if call.kind != "cross_entropy_loss":
         # A class of another device stands in for its target, and its score may be -inf.
-        terms = (scores.gather(1, own.place) * share).masked_fill(share == 0, 0)
+        terms = (scores.gather(1, labels.place) * share).masked_fill(share == 0, 0)
         return -terms.squeeze(1).to(scores.dtype), divisor
-    hit, dense, total = 1 - here.smoothing, None, rows * (1 - here.smoothing)
-    if here.smoothing:
-        each = own.counted.to(dtype) * (here.smoothing / here.every)
-        dense = each * here.own_weights(scores.dim(), dtype)
-        total = total + each * here.total_weight(dtype)
-    return cross_entropy(scores, Counted(dense, own.place, hit * share, total), together), divisor
+    hit, dense, total = 1 - classes.smoothing, None, rows * (1 - classes.smoothing)
+    if classes.smoothing:
+        each = labels.counted.to(dtype) * (classes.smoothing / classes.every)
+        dense = each * classes.own_weights(scores.dim(), dtype)
+        total = total + each * classes.total_weight(dtype)
+    return cross_entropy(
+        scores, Counted(dense, labels.place, hit * share, total), together
+    ), divisor
 
 
 def _by_share(
-    call: Call, scores: Tensor, targets: Tensor, here: _Classes, together: JointReductions
+    call: Call, scores: Tensor, targets: Tensor, classes: _Classes, together: JointReductions
 ) -> tuple[Tensor, Tensor | float]:
     """The same of targets that are probabilities."""
     real = in_float32(scores)
-    share = (1 - here.smoothing) * targets + here.smoothing / here.every
-    share = share * here.own_weights(scores.dim(), real.dtype)
+    share = (1 - classes.smoothing) * targets + classes.smoothing / classes.every
+    share = share * classes.own_weights(scores.dim(), real.dtype)
     rows = -(softmax(real, 1, together, log=True) * share).sum(1)
     divisor = call.get("divisor", rows.numel())
     assert isinstance(divisor, int)

@@ -59,8 +59,8 @@ class Composites:
         key = (overload, str(form), tuple(map(_told, leaves)))
         if key not in self._known:
             self._known[key] = _traced(overload, leaves, form)
-        found = self._known[key]
-        return None if found is None else _copied(found, node)
+        graph = self._known[key]
+        return None if graph is None else _copied(graph, node)
 
 
 def arguments_of(node: fx.Node) -> list[fx.Node]:
@@ -100,7 +100,11 @@ def _is_defined(overload: OpOverload) -> bool:
 def _definitions() -> Mapping[OpOverload, Callable[..., object]]:
     """PyTorch's definitions of the kinds that are taken apart."""
     known = (overload for kind in DEFINED for overload in overloads(kind))
-    return {own: decomposition_table[own] for own in known if own in decomposition_table}
+    return {
+        overload: decomposition_table[overload]
+        for overload in known
+        if overload in decomposition_table
+    }
 
 
 def _is_plain(leaf: object) -> bool:
@@ -123,10 +127,10 @@ def _traced(overload: OpOverload, leaves: list[Any], form: pytree.TreeSpec) -> f
     definition: Callable[..., object] = OWN.get(kind_of(overload), overload)
 
     def call(*tensors: Tensor) -> object:
-        given = list(leaves)
-        for place, own in zip(places, tensors, strict=True):
-            given[place] = own
-        positional, named = pytree.tree_unflatten(given, form)
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        positional, named = pytree.tree_unflatten(filled, form)
         return definition(*positional, **named)
 
     values = [leaves[place].meta["val"] for place in places]
@@ -135,8 +139,8 @@ def _traced(overload: OpOverload, leaves: list[Any], form: pytree.TreeSpec) -> f
     learns = _is_composite(overload) and not overload._schema.is_mutable
     try:
         with values[0].fake_mode, torch.enable_grad():
-            given = [_fresh(value, learns=learns) for value in values]
-            graph = make_fx(call, decomposition_table=dict(_definitions()))(*given).graph
+            fresh = [_fresh(value, learns=learns) for value in values]
+            graph = make_fx(call, decomposition_table=dict(_definitions()))(*fresh).graph
     except Exception:
         # Whatever a definition of PyTorch's raises on fake tensors: the call stays whole.
         return None
@@ -148,8 +152,10 @@ def _fresh(value: Tensor, *, learns: bool) -> Tensor:
     """A tensor of the same form, perhaps one that is learnt: composites look whether it is, others
     refuse targets that are.
     """
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.requires_grad_(learns and (made.is_floating_point() or made.is_complex()))
+    tensor = torch.empty_strided(
+        value.shape, value.stride(), dtype=value.dtype, device=value.device
+    )
+    return tensor.requires_grad_(learns and (tensor.is_floating_point() or tensor.is_complex()))
 
 
 def _has_family(node: fx.Node) -> bool:
@@ -165,11 +171,11 @@ def _has_family(node: fx.Node) -> bool:
 
 def _copied(graph: fx.Graph, node: fx.Node) -> fx.Graph:
     """A graph of the same calls that stand where a node stands."""
-    made = fx.Graph()
-    made.output(made.graph_copy(graph, {}))
-    for part in made.nodes:
+    copy = fx.Graph()
+    copy.output(copy.graph_copy(graph, {}))
+    for part in copy.nodes:
         part.meta |= {key: node.meta[key] for key in _SAME if key in node.meta}
-    return made
+    return copy
 
 
 def _stft(
@@ -194,9 +200,9 @@ def _stft(
         frames = frames * functional.pad(window, (before, n_fft - length - before))
     half = not frames.is_complex() if onesided is None else onesided
     transform = torch.fft.rfft if half else torch.fft.fft
-    made = transform(frames, norm="ortho" if normalized else None).transpose(1, 2)
-    made = made if return_complex else torch.view_as_real(made)
-    return made if x.dim() == 2 else made[0]
+    spectrum = transform(frames, norm="ortho" if normalized else None).transpose(1, 2)
+    spectrum = spectrum if return_complex else torch.view_as_real(spectrum)
+    return spectrum if x.dim() == 2 else spectrum[0]
 
 
 def _fill_diagonal(x: Tensor, fill_value: float, wrap: bool = False) -> Tensor:

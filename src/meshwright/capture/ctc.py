@@ -111,7 +111,7 @@ class CtcLoss(TorchFunctionMode):
         padded = self._padded(targets, target_lengths)
         if padded is None or log_probs.dim() != 3:
             return None
-        frames, lengths = (torch.as_tensor(own) for own in (input_lengths, target_lengths))
+        frames, lengths = (torch.as_tensor(counts) for counts in (input_lengths, target_lengths))
         losses: Tensor = _traced(log_probs, padded, frames, lengths, blank, zero_infinity)
         match reduction:
             case "mean":

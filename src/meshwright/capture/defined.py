@@ -30,25 +30,29 @@ def with_definitions(
     """The graph in which operators carry their definitions, and what could not be tried out."""
     if not operators:
         return graph, ()
-    marked = tuple(_with_its_definition(own, operators) for own in graph.operators)
-    found = msgspec.structs.replace(graph, operators=marked)
-    new = [own for own, before in zip(marked, graph.operators, strict=True) if own is not before]
-    return found, _untried(found, new)
+    marked = tuple(_with_its_definition(operator, operators) for operator in graph.operators)
+    defined = msgspec.structs.replace(graph, operators=marked)
+    new = [
+        operator
+        for operator, before in zip(marked, graph.operators, strict=True)
+        if operator is not before
+    ]
+    return defined, _untried(defined, new)
 
 
 def _with_its_definition(operator: Operator, operators: Mapping[str, Definition]) -> Operator:
     """An operator with the definition that tells of it; a saved graph's have been tried before."""
-    own = definition_of(operator.kind, operators)
+    definition = definition_of(operator.kind, operators)
     carried_line = dict(operator.attributes).get(DEFINITION)
-    if own is None or carried_line == own.line:
+    if definition is None or carried_line == definition.line:
         return operator
     if carried_line is not None:
         raise InputError(
             f"operator {operator.name!r} is defined as {str(carried_line)!r} in the graph, and "
-            f"here as {own.line!r}",
+            f"here as {definition.line!r}",
             "capture the model anew, or correct the line",
         )
-    return _marked(operator, own)
+    return _marked(operator, definition)
 
 
 def definition_of(kind: str, operators: Mapping[str, Definition]) -> Definition | None:
@@ -61,56 +65,56 @@ def definition_of(kind: str, operators: Mapping[str, Definition]) -> Definition 
     """
     if kind in BUILT_IN:
         return None
-    named = [own for own in operators.values() if _tells_of(own, kind)]
+    named = [definition for definition in operators.values() if _tells_of(definition, kind)]
     return named[0] if named else None
 
 
 def definitions_in(graph: OperatorGraph) -> dict[str, Definition]:
     """The definitions that a graph's operators carry, each with its kernel."""
-    found = {}
+    definitions = {}
     for operator in graph.operators:
-        given = dict(operator.attributes)
-        if DEFINITION in given:
-            own = parse_definition(str(given[DEFINITION]))
+        attributes = dict(operator.attributes)
+        if DEFINITION in attributes:
+            definition = parse_definition(str(attributes[DEFINITION]))
             torch_operator = operator.kind.replace(".", "::") if "." in operator.kind else ""
-            kernel = str(given.get(PYTHON_KERNEL, torch_operator))
-            found[own.name] = msgspec.structs.replace(own, kernel=kernel)
-    return found
+            kernel = str(attributes.get(PYTHON_KERNEL, torch_operator))
+            definitions[definition.name] = msgspec.structs.replace(definition, kernel=kernel)
+    return definitions
 
 
-def _tells_of(own: Definition, kind: str) -> bool:
-    if "::" in own.kernel:
-        return carried(own)[0] == kind
-    return own.name == kind.rpartition(".")[2]
+def _tells_of(definition: Definition, kind: str) -> bool:
+    if "::" in definition.kernel:
+        return carried(definition)[0] == kind
+    return definition.name == kind.rpartition(".")[2]
 
 
-def _marked(operator: Operator, own: Definition) -> Operator:
+def _marked(operator: Operator, definition: Definition) -> Operator:
     """An operator with its definition, and all attributes that the line names."""
-    given: dict[str, Value] = {k: v for k, v in operator.attributes if k not in NOTES}
-    for name in own.parameters:
-        if name not in given:
-            given[name] = _default(operator, name, own)
-    further = sorted(given.keys() - set(own.parameters))
+    values: dict[str, Value] = {k: v for k, v in operator.attributes if k not in NOTES}
+    for name in definition.parameters:
+        if name not in values:
+            values[name] = _default(operator, name, definition)
+    further = sorted(values.keys() - set(definition.parameters))
     if further:
         raise InputError(
             f"operator {operator.name!r} has the attribute {further[0]!r}, of which the definition "
-            f"of {own.name!r} does not tell",
-            f"write {own.name}[{further[0]}](...) and say what it does",
+            f"of {definition.name!r} does not tell",
+            f"write {definition.name}[{further[0]}](...) and say what it does",
         )
-    notes = {DEFINITION: own.line}
-    if own.kernel and "::" not in own.kernel:
-        notes[PYTHON_KERNEL] = own.kernel
-    attributes: Attributes = tuple(sorted({**given, **notes}.items()))
+    notes = {DEFINITION: definition.line}
+    if definition.kernel and "::" not in definition.kernel:
+        notes[PYTHON_KERNEL] = definition.kernel
+    attributes: Attributes = tuple(sorted({**values, **notes}.items()))
     return msgspec.structs.replace(operator, attributes=attributes)
 
 
-def _default(operator: Operator, name: str, own: Definition) -> Value:
+def _default(operator: Operator, name: str, definition: Definition) -> Value:
     for overload in overloads(operator.kind):
         for argument in overload._schema.arguments:
             if argument.name == name and argument.has_default_value():
                 return attribute(argument.default_value)
     raise InputError(
-        f"the definition of {own.name!r} has an attribute {name!r}, which operator "
+        f"the definition of {definition.name!r} has an attribute {name!r}, which operator "
         f"{operator.name!r} ({operator.kind}) lacks",
         "call it as the operator does, or leave it out",
     )
@@ -139,16 +143,16 @@ def _untried(graph: OperatorGraph, operators: Sequence[Operator]) -> tuple[str, 
 def _require_shapes(operator: Operator, call: Call) -> None:
     """Refuse a line that says another shape than was traced."""
     try:
-        told = family_of(call).outputs(call)
+        specs = family_of(call).outputs(call)
     except ShapeError as error:
         raise InputError(
             f"operator {operator.name!r} ({call.kind}) does not fit its definition: {error}",
             "correct the line",
         ) from None
-    if told != call.outputs:
+    if specs != call.outputs:
         seen = ", ".join(str(list(spec.shape)) for spec in call.outputs)
         raise InputError(
             f"operator {operator.name!r} ({call.kind}) gives {seen}, and by its definition "
-            f"{list(told[0].shape)}",
+            f"{list(specs[0].shape)}",
             "correct the line",
         )

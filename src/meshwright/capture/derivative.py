@@ -58,11 +58,11 @@ def described_call(
 
 def doubt(call: FunctionCall) -> str | None:
     """What is wrong with a function's backward, if anything."""
-    own = _tried(call)
+    trial = _tried(call)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.manual_seed(0)
-            same = all(_same(own, *scales) for scales in MAGNITUDES)
+            same = all(_same(trial, *scales) for scales in MAGNITUDES)
     except Exception as error:
         return f"cannot be compared with the derivative of its forward ({_first_line(error)})"
     return None if same else "is not the derivative of its forward"
@@ -72,12 +72,12 @@ def unsettled(call: FunctionCall) -> str | None:
     """Why what a function gives, forward or backward, does not follow from what enters, if so:
     copies of one that draws random numbers would differ from device to device.
     """
-    own = _tried(call)
+    trial = _tried(call)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.manual_seed(0)
-            drawn = _mapped(own, lambda tensor: _drawn(tensor, 1.0, tensor.dtype))
-            one, other = (_results(own.function, drawn, seed) for seed in (0, 1))
+            drawn = _mapped(trial, lambda tensor: _drawn(tensor, 1.0, tensor.dtype))
+            one, other = (_results(trial.function, drawn, seed) for seed in (0, 1))
     except Exception as error:
         return f"cannot be run by itself ({_first_line(error)})"
     same = all(map(torch.equal, one, other))
@@ -88,19 +88,19 @@ def _results(function: type[Function], drawn: Sequence[object], seed: int) -> li
     """What a function gives and its gradients, with numbers that are drawn from a seed."""
     torch.manual_seed(seed)
     with torch.no_grad():
-        given = function.apply(*_copied(drawn))  # type: ignore[no-untyped-call]
-    results = [own for own in pytree.tree_leaves(given) if isinstance(own, Tensor)]
-    return [own.nan_to_num() for own in (*results, *_gradients(function.apply, drawn, 1.0))]
+        returned = function.apply(*_copied(drawn))  # type: ignore[no-untyped-call]
+    results = [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
+    return [tensor.nan_to_num() for tensor in (*results, *_gradients(function.apply, drawn, 1.0))]
 
 
 def _copied(drawn: Sequence[object]) -> list[Any]:
     """The same values, since forward may write into what it gets."""
-    return [own.clone() if isinstance(own, Tensor) else own for own in drawn]
+    return [value.clone() if isinstance(value, Tensor) else value for value in drawn]
 
 
 def _tried(call: FunctionCall) -> FunctionCall:
     """A call in a size that can be tried."""
-    sizes = sum(math.prod(own.shape) for own in _entering(call))
+    sizes = sum(math.prod(tensor.shape) for tensor in _entering(call))
     return call if sizes <= MOST_ELEMENTS else _smaller(call)
 
 
@@ -121,7 +121,7 @@ def _is_entering(value: object) -> bool:
 def _mapped(call: FunctionCall, change: Callable[[EnteringTensor], object]) -> list[Any]:
     """The arguments with something in place of each tensor."""
     arguments: list[Any] = pytree.tree_map(
-        lambda own: change(own) if isinstance(own, EnteringTensor) else own,
+        lambda leaf: change(leaf) if isinstance(leaf, EnteringTensor) else leaf,
         list(call.arguments),
         is_leaf=_is_entering,
     )
@@ -134,15 +134,15 @@ def _smaller(call: FunctionCall) -> FunctionCall:
             size //= 2
         return size
 
-    def small(own: EnteringTensor) -> EnteringTensor:
-        return own._replace(shape=tuple(map(halved, own.shape)))
+    def small(tensor: EnteringTensor) -> EnteringTensor:
+        return tensor._replace(shape=tuple(map(halved, tensor.shape)))
 
     return call._replace(arguments=tuple(_mapped(call, small)))
 
 
 def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     """Whether both ways give the same gradients for one draw."""
-    drawn = _mapped(call, lambda own: _drawn(own, inputs, torch.float64))
+    drawn = _mapped(call, lambda tensor: _drawn(tensor, inputs, torch.float64))
     theirs = _gradients(call.function.apply, drawn, arriving)
     ours = _gradients(forward_alone(call.function), drawn, arriving)
     return len(theirs) == len(ours) and all(
@@ -151,13 +151,13 @@ def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     )
 
 
-def _drawn(own: EnteringTensor, scale: float, dtype: torch.dtype) -> Tensor:
+def _drawn(tensor: EnteringTensor, scale: float, dtype: torch.dtype) -> Tensor:
     """Random values, those that are real or complex in the precision of a dtype."""
-    if own.dtype.is_complex:
-        return torch.randn(own.shape, dtype=dtype.to_complex()) * scale
-    if own.dtype.is_floating_point:
-        return torch.randn(own.shape, dtype=dtype) * scale
-    return torch.randint(0, 2, own.shape).to(own.dtype)
+    if tensor.dtype.is_complex:
+        return torch.randn(tensor.shape, dtype=dtype.to_complex()) * scale
+    if tensor.dtype.is_floating_point:
+        return torch.randn(tensor.shape, dtype=dtype) * scale
+    return torch.randint(0, 2, tensor.shape).to(tensor.dtype)
 
 
 def _gradients(
@@ -176,13 +176,16 @@ def _gradients(
         return next(fresh).clone() if isinstance(leaf, Tensor) and _differentiable(leaf) else leaf
 
     results = pytree.tree_leaves(function(*pytree.tree_map(entering, list(drawn))))
-    outputs = [own for own in results if isinstance(own, Tensor) and own.requires_grad]
+    outputs = [output for output in results if isinstance(output, Tensor) and output.requires_grad]
     if not outputs or not leaves:
         return [torch.zeros_like(leaf) for leaf in leaves]
     draw = torch.Generator().manual_seed(1)
-    given = [torch.randn(own.shape, dtype=own.dtype, generator=draw) * arriving for own in outputs]
+    cotangents = [
+        torch.randn(output.shape, dtype=output.dtype, generator=draw) * arriving
+        for output in outputs
+    ]
     return list(
-        torch.autograd.grad(outputs, leaves, given, allow_unused=True, materialize_grads=True)
+        torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, materialize_grads=True)
     )
 
 
@@ -208,7 +211,7 @@ def forward_alone(
     function: type[Function], forward: Callable[..., object] | None = None
 ) -> Callable[..., object]:
     """Forward's own operators, through which autograd goes."""
-    own = forward or function.forward
+    body = forward or function.forward
     if function.setup_context is not Function.setup_context:
-        return own
-    return lambda *arguments: own(_Context(len(arguments)), *arguments)
+        return body
+    return lambda *arguments: body(_Context(len(arguments)), *arguments)

@@ -80,9 +80,9 @@ def parameter_dims(kind: str, position: int, rank: int) -> Names:
 def output_dims(call: Call, inputs: Sequence[Names | None]) -> tuple[Names, ...]:
     """Names for every output of an operator, unique within each."""
     rule = _RULES.get(call.kind, _kept)
-    made = [(rule(call, inputs, spec.shape), len(spec.shape)) for spec in call.outputs]
+    pairs = [(rule(call, inputs, spec.shape), len(spec.shape)) for spec in call.outputs]
     # A rule may not know the form of this call, as that of a product with a vector.
-    return tuple(_unique(own if len(own) == rank else numbered(rank)) for own, rank in made)
+    return tuple(_unique(names if len(names) == rank else numbered(rank)) for names, rank in pairs)
 
 
 Rule = Callable[[Call, Sequence[Names | None], tuple[int, ...]], Names]
@@ -93,17 +93,19 @@ def _kept(call: Call, inputs: Sequence[Names | None], shape: tuple[int, ...]) ->
 
     From the back, because that is how operands broadcast.
     """
-    found = list(numbered(len(shape)))
+    kept = list(numbered(len(shape)))
     for place, size in enumerate(shape):
         for spec, names in zip(call.inputs, inputs, strict=True):
             if spec is None or names is None:
                 continue
-            back = len(spec.shape) - len(shape) + place
-            fitting = [i for i in (back, place) if 0 <= i < len(names) and spec.shape[i] == size]
+            from_back = len(spec.shape) - len(shape) + place
+            fitting = [
+                i for i in (from_back, place) if 0 <= i < len(names) and spec.shape[i] == size
+            ]
             if fitting:
-                found[place] = names[fitting[0]]
+                kept[place] = names[fitting[0]]
                 break
-    return tuple(found)
+    return tuple(kept)
 
 
 def _placed(call: Call, inputs: Sequence[Names | None], shape: tuple[int, ...]) -> Names:
@@ -156,7 +158,7 @@ def _reshaped(call: Call, inputs: Sequence[Names | None], shape: tuple[int, ...]
     spec, names = call.inputs[0], inputs[0]
     if spec is None or names is None or math.prod(spec.shape) != math.prod(shape):
         return numbered(len(shape))
-    found: list[str] = []
+    regrouped: list[str] = []
     old, new = list(zip(names, spec.shape, strict=True)), list(shape)
     while new:
         before, after = [], [new.pop(0)]
@@ -169,8 +171,8 @@ def _reshaped(call: Call, inputs: Sequence[Names | None], shape: tuple[int, ...]
                 after.append(new.pop(0))
             else:
                 return numbered(len(shape))
-        found += _regrouped([name for name, _ in before], len(after), len(found))
-    return tuple(found)
+        regrouped += _regrouped([name for name, _ in before], len(after), len(regrouped))
+    return tuple(regrouped)
 
 
 def _regrouped(names: list[str], parts: int, place: int) -> list[str]:
@@ -214,8 +216,8 @@ _RULES: dict[str, Rule] = {
 
 
 def _unique(names: Names) -> Names:
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
         alike = (f"{name}_{count}" for count in itertools.count(2))
-        found.append(next(n for n in itertools.chain((name,), alike) if n not in found))
-    return tuple(found)
+        unique.append(next(n for n in itertools.chain((name,), alike) if n not in unique))
+    return tuple(unique)

@@ -11,6 +11,6 @@ def torch_dtype(name: str) -> torch.dtype:
     >>> torch_dtype("bfloat16")
     torch.bfloat16
     """
-    found = getattr(torch, name)
-    assert isinstance(found, torch.dtype)
-    return found
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype

@@ -51,8 +51,8 @@ def refuse_missing(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:
 
 def tensors_of(example: Example) -> list[Tensor]:
     """The tensors that enter one call of an example, in the order of its graph's inputs."""
-    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
-    return [leaf for leaf in given if isinstance(leaf, Tensor)]
+    leaves = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:

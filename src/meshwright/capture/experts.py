@@ -35,7 +35,7 @@ def routed(
     through: Through | None = None,
 ) -> Tensor:
     """The weighted sum of what the chosen experts make of each token."""
-    x, index, weights, *operands = (own for own in inputs if own is not None)
+    x, index, weights, *operands = (tensor for tensor in inputs if tensor is not None)
     assert len(inputs) == OPERANDS + len(operands)
     experts, first, body = attributes["experts"], attributes.get("first", 0), attributes["body"]
     assert isinstance(experts, int)
@@ -54,17 +54,17 @@ def routed(
         )
     rows = x[order // chosen]
     if through is None:
-        own = counts[first : first + operands[0].shape[0]]
-        if int(own.sum()) != len(flat):
+        held = counts[first : first + operands[0].shape[0]]
+        if int(held.sum()) != len(flat):
             raise InputError(
                 "a token chose an expert that this device does not hold",
                 "run the plan on all its devices",
             )
-        made = compute(rows, own)
+        outputs = compute(rows, held)
     else:
-        made = through(rows, counts, compute)
-    back = made[order.argsort()].view(tokens, chosen, *made.shape[1:])
-    return (back * weights.unsqueeze(-1)).sum(1)
+        outputs = through(rows, counts, compute)
+    by_token = outputs[order.argsort()].view(tokens, chosen, *outputs.shape[1:])
+    return (by_token * weights.unsqueeze(-1)).sum(1)
 
 
 def _computed(
@@ -76,12 +76,12 @@ def _computed(
 ) -> Tensor:
     """The body on rows in the order of experts."""
     experts = torch.arange(len(counts), device=rows.device)
-    present = {operand(n): own for n, own in enumerate(operands)} | {
+    present = {operand(n): tensor for n, tensor in enumerate(operands)} | {
         ROWS: rows,
         IDS: experts.repeat_interleave(counts, output_size=len(rows)),
         ENDS: counts.cumsum(0),
     }
     for stage in stages:
-        made = run(stage.kind, [present[name] for name in stage.inputs], stage.attributes)
-        present |= zip(stage.outputs, made, strict=False)
+        outputs = run(stage.kind, [present[name] for name in stage.inputs], stage.attributes)
+        present |= zip(stage.outputs, outputs, strict=False)
     return present[stages[-1].outputs[0]]

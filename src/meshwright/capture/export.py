@@ -75,27 +75,27 @@ def captured(example: Example, name: str = "") -> Capture:
         )
     names, before = input_names(example), settings_of(example.model)
 
-    def graph(own: Trace, reads: Sequence[ValueRead | None]) -> OperatorGraph:
+    def graph(one_trace: Trace, reads: Sequence[ValueRead | None]) -> OperatorGraph:
         return graph_of(
-            own.program,
+            one_trace.program,
             title,
             root=MODEL,
             input_names=names,
             reads=reads,
-            returned=own.returned,
+            returned=one_trace.returned,
         )
 
     with _sentences(example, title), ExitStack() as meanwhile:
         trace = _whole_trace(example, meanwhile)
-        found, unchecked = decided(example, trace, graph)
-        unguarded = msgspec.structs.replace(found, checks=(), guards=())
-        written = [(own.path, own.name) for own in trace.memory.written]
+        guarded, unchecked = decided(example, trace, graph)
+        unguarded = msgspec.structs.replace(guarded, checks=(), guards=())
+        written = [(attribute.path, attribute.name) for attribute in trace.memory.written]
         changing = (*written, *changed_settings(before, example.model))
         module = _traced_module(
             example, unguarded, trace, title, modules_of(example.model, changing)
         )
-    told = (*example.notes, *_loss_in_a_tuple(found), *unchecked, *warnings_of(trace, title))
-    return Capture(msgspec.structs.replace(found, traced=module), told)
+    notes = (*example.notes, *_loss_in_a_tuple(guarded), *unchecked, *warnings_of(trace, title))
+    return Capture(msgspec.structs.replace(guarded, traced=module), notes)
 
 
 def _loss_in_a_tuple(graph: OperatorGraph) -> Iterator[str]:
@@ -145,14 +145,14 @@ def _traced_module(
 
         def other_graph() -> OperatorGraph:
             with other_mode(example.model), _sentences(example, title):
-                own = traced(example)
+                other_trace = traced(example)
             return graph_of(
-                own.program,
+                other_trace.program,
                 title,
                 root=MODEL,
                 input_names=input_names(example),
-                reads=(None,) * len(own.reads),
-                returned=own.returned,
+                reads=(None,) * len(other_trace.reads),
+                returned=other_trace.returned,
             )
 
         other = differing(graph, trace.modes.line or "", training=training, other=other_graph)
@@ -167,10 +167,10 @@ def _traced_module(
 
 def _fixed(example: Example) -> tuple[tuple[str, str], ...]:
     """The arguments of a call that are no tensors, which its trace has taken for constants."""
-    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
-    pairs = zip(input_names(example), given, strict=True)
+    leaves = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
+    pairs = zip(input_names(example), leaves, strict=True)
     return tuple(
-        (name, constant_text(own)) for name, own in pairs if not isinstance(own, torch.Tensor)
+        (name, constant_text(value)) for name, value in pairs if not isinstance(value, torch.Tensor)
     )
 
 
@@ -257,7 +257,7 @@ def _depends_on_data(error: BaseException | None) -> bool:
 
 def _summary(example: Example) -> str:
     """The example inputs as their dtypes and shapes."""
-    given = [*example.inputs, *example.named.values()]
-    leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    values = [*example.inputs, *example.named.values()]
+    leaves = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     shown = (f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in leaves)
     return f"({', '.join(shown)})"

@@ -30,8 +30,8 @@ _STATE = ("_parameters", "_buffers")
 def faked(step: Step, arguments: Arguments) -> Iterator[Arguments]:
     """The arguments, and meanwhile the step's own tensors, with none of them on meta."""
     places = list(_meta_places(step))
-    given = [leaf for leaf in pytree.tree_leaves(arguments) if _has_meta(leaf)]
-    if not places and not given:
+    meta_leaves = [leaf for leaf in pytree.tree_leaves(arguments) if _has_meta(leaf)]
+    if not places and not meta_leaves:
         yield arguments
         return
     fake = _faker()
@@ -68,21 +68,21 @@ def _has_meta(value: object) -> bool:
 def _faker() -> Callable[[Tensor], Tensor]:
     """What makes fake tensors, one for each meta tensor however often it is asked."""
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    made: dict[int, tuple[Tensor, Tensor]] = {}
+    fakes: dict[int, tuple[Tensor, Tensor]] = {}
 
     def fake(tensor: Tensor) -> Tensor:
         if not tensor.is_meta:
             return tensor
-        if id(tensor) not in made:
+        if id(tensor) not in fakes:
             with mode:
-                own = torch.empty_strided(
+                stand_in = torch.empty_strided(
                     tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
                 )
-            own.requires_grad_(tensor.requires_grad)
+            stand_in.requires_grad_(tensor.requires_grad)
             if isinstance(tensor, nn.Parameter):
-                own = nn.Parameter(own, tensor.requires_grad)
+                stand_in = nn.Parameter(stand_in, tensor.requires_grad)
             # The meta tensor is kept, so that no other one gets its id.
-            made[id(tensor)] = tensor, own
-        return made[id(tensor)][1]
+            fakes[id(tensor)] = tensor, stand_in
+        return fakes[id(tensor)][1]
 
     return fake

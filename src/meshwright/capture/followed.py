@@ -17,15 +17,20 @@ from meshwright.graph.running_statistics import follows
 
 def refuse_unfollowed(translation: Translation, kept: AbstractSet[str]) -> None:
     """Refuse a graph that reads statistics which it follows, or leaves out some of their calls."""
-    followed = {name for own in translation.operators if own.name in kept for name in _written(own)}
-    for own in translation.operators:
-        written = _written(own)
-        name = next((name for name in own.described.inputs if name in followed), None)
-        if name is None or (written and own.name in kept):
+    followed = {
+        name
+        for operator in translation.operators
+        if operator.name in kept
+        for name in _written(operator)
+    }
+    for operator in translation.operators:
+        written = _written(operator)
+        name = next((name for name in operator.described.inputs if name in followed), None)
+        if name is None or (written and operator.name in kept):
             continue
-        made, _ = own.outputs[0]
+        output, _ = operator.outputs[0]
         where = next(
-            (place(node) for node, names in translation.found.items() if made in names), ""
+            (place(node) for node, names in translation.found.items() if output in names), ""
         )
         if written:
             raise InputError(
@@ -34,7 +39,7 @@ def refuse_unfollowed(translation: Translation, kept: AbstractSet[str]) -> None:
                 "statistics follow there",
                 "leave that call out, or use what it makes",
             )
-        if own.name in kept:
+        if operator.name in kept:
             raise InputError(
                 f"the model reads {name!r}{where}, which a batch normalisation changes in the same "
                 "step: a plan does not tell before from after",
@@ -42,7 +47,7 @@ def refuse_unfollowed(translation: Translation, kept: AbstractSet[str]) -> None:
             )
 
 
-def _written(own: Applied) -> tuple[str, ...]:
+def _written(operator: Applied) -> tuple[str, ...]:
     """The statistics that a call follows."""
-    call = own.described
+    call = operator.described
     return follows(call.kind, call.inputs, call.attributes)

@@ -31,7 +31,9 @@ def convolution_form(
     transposed = bool(dict(attributes).get("transposed"))
     kept = BACKWARD if transposed else FORWARD
     kind = f"conv_transpose{spatial}d" if transposed else f"conv{spatial}d"
-    return Described(kind, inputs, tuple(own for own in attributes if own[0] in kept))
+    return Described(
+        kind, inputs, tuple(attribute for attribute in attributes if attribute[0] in kept)
+    )
 
 
 def equal_bags(call: Described[fx.Node]) -> Described[fx.Node]:

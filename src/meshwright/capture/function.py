@@ -87,8 +87,8 @@ def _imported(file: Path) -> ModuleType | None:
     that the imported module calls.
     """
     for name, module in tuple(sys.modules.items()):
-        own = getattr(module, "__file__", None) == str(file) and name != "__main__"
-        if own and not isinstance(module.__loader__, _FileLoader):
+        matches = getattr(module, "__file__", None) == str(file) and name != "__main__"
+        if matches and not isinstance(module.__loader__, _FileLoader):
             return module
     return None
 
@@ -126,14 +126,14 @@ def _executed(path: Path, written: int, size: int) -> ModuleType:
 
 
 def _function(module: ModuleType, source: Source) -> Callable[..., object]:
-    found = vars(module).get(source.function)
-    if not callable(found):
-        own = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+    member = vars(module).get(source.function)
+    if not callable(member):
+        functions = [name for name, value in vars(module).items() if inspect.isfunction(value)]
         raise InputError(
             f"there is no function {source.function!r} in {source.name!r}",
-            nearest(source.function, own) if own else "define one that returns a model",
+            nearest(source.function, functions) if functions else "define one that returns a model",
         )
-    function: Callable[..., object] = found
+    function: Callable[..., object] = member
     return function
 
 
@@ -143,9 +143,9 @@ def _check_options(
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "nothing"
+        arguments = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "nothing"
         raise InputError(
-            f"{source.function}{inspect.signature(function)} does not take {given}: {error}",
+            f"{source.function}{inspect.signature(function)} does not take {arguments}: {error}",
             "give its arguments as ?key=value, and a batch only if it has that argument",
         ) from error
 

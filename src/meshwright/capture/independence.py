@@ -32,16 +32,16 @@ WHOLE = -1
 
 def with_independent_samples(graph: OperatorGraph) -> OperatorGraph:
     """The graph in which unknown operators say along which dims their samples lie."""
-    found: dict[Call, tuple[int, ...] | None] = {}
+    by_call: dict[Call, tuple[int, ...] | None] = {}
     operators: list[Operator] = []
     for operator in graph.operators:
         if not is_known(operator):
             call = graph.call(operator)
-            if call not in found:
-                found[call] = independent_dims(call)
-            operator = _marked(operator, found[call])
+            if call not in by_call:
+                by_call[call] = independent_dims(call)
+            operator = _marked(operator, by_call[call])
         operators.append(operator)
-    return msgspec.structs.replace(graph, operators=tuple(operators)) if found else graph
+    return msgspec.structs.replace(graph, operators=tuple(operators)) if by_call else graph
 
 
 def independent_dims(call: Call) -> tuple[int, ...] | None:
@@ -77,8 +77,8 @@ def _elements(call: Call, inputs: Sequence[int], extent: int) -> int:
     """Elements that a trial needs: a few samples, and whole whatever is not cut."""
     share = min(extent, SAMPLES) / extent
     sizes = [0 if spec is None else spec.elements for spec in call.inputs]
-    given = sum(n * (share if dim == 0 else 1) for n, dim in zip(sizes, inputs, strict=True))
-    return math.ceil(given + share * sum(spec.elements for spec in call.outputs))
+    entering = sum(n * (share if dim == 0 else 1) for n, dim in zip(sizes, inputs, strict=True))
+    return math.ceil(entering + share * sum(spec.elements for spec in call.outputs))
 
 
 def _passes(call: Call, inputs: Sequence[int], samples: int, seed: int) -> bool:
@@ -114,21 +114,21 @@ def _gradients(
     seed: int,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The gradients of what enters, by way of the samples together and alone."""
-    entering = [own for own in tensors if own is not None and own.requires_grad]
-    made = [n for n, own in enumerate(together) if own.requires_grad]
-    if not made or not entering:
+    entering = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
+    numbers = [n for n, output in enumerate(together) if output.requires_grad]
+    if not numbers or not entering:
         return [], []
     generator = torch.Generator().manual_seed(seed)
     arriving = [
-        torch.randn(together[n].shape, generator=generator).to(together[n].dtype) for n in made
+        torch.randn(together[n].shape, generator=generator).to(together[n].dtype) for n in numbers
     ]
 
     def back(results: Sequence[Tensor]) -> list[Tensor]:
-        chosen = [results[n] for n in made]
-        found = torch.autograd.grad(
+        chosen = [results[n] for n in numbers]
+        gradients = torch.autograd.grad(
             chosen, entering, arriving, retain_graph=True, allow_unused=True, materialize_grads=True
         )
-        return list(found)
+        return list(gradients)
 
     try:
         one = back(together)

@@ -35,33 +35,35 @@ class UndecidedError(Exception):
         self.reads = reads
 
 
-def judged(found: Translation, reads: Sequence[tuple[str, ValueRead | None]]) -> JudgedGuards:
+def judged(translation: Translation, reads: Sequence[tuple[str, ValueRead | None]]) -> JudgedGuards:
     """The guards of all reads that inputs or buffers decide; None is one that needs no guard."""
     guards: list[Guard] = []
     needed: dict[str, Applied] = {}
     undecided: list[int] = []
     for number, (name, read) in enumerate(reads):
-        chain = needed_for([name], found.operators)
-        sources = {name, *(given for own in chain for given in own.described.inputs)}
+        chain = needed_for([name], translation.operators)
+        sources = {name, *(operand for operator in chain for operand in operator.described.inputs)}
         if read is None:
             continue
         if (
-            not sources.isdisjoint(found.parameters)
+            not sources.isdisjoint(translation.parameters)
             or any(map(_by_chance, chain))
-            or (read.counts and not sources.isdisjoint(_fractions(found)))
+            or (read.counts and not sources.isdisjoint(_fractions(translation)))
         ):
             undecided.append(number)
-        elif not sources.isdisjoint([*found.inputs, *found.buffers]):
+        elif not sources.isdisjoint([*translation.inputs, *translation.buffers]):
             guards.append(Guard(tensor=name, value=read.value, line=read.line or "PyTorch"))
-            needed |= {own.name: own for own in chain}
+            needed |= {operator.name: operator for operator in chain}
     if undecided:
         raise UndecidedError(tuple(undecided))
-    return _merged(guards, [own for own in found.operators if own.name in needed])
+    return _merged(
+        guards, [operator for operator in translation.operators if operator.name in needed]
+    )
 
 
-def _fractions(found: Translation) -> set[str]:
+def _fractions(translation: Translation) -> set[str]:
     """Inputs that are no whole numbers: how many of them pass a test differs in every batch."""
-    return {name for name in found.inputs if "float" in found.specs[name].dtype}
+    return {name for name in translation.inputs if "float" in translation.specs[name].dtype}
 
 
 def needed_for(outputs: Iterable[str], operators: Sequence[Applied]) -> list[Applied]:
@@ -75,8 +77,13 @@ def needed_for(outputs: Iterable[str], operators: Sequence[Applied]) -> list[App
     return kept[::-1]
 
 
-def _by_chance(own: Applied) -> bool:
-    call = Call(kind=own.described.kind, inputs=(), outputs=(), attributes=own.described.attributes)
+def _by_chance(operator: Applied) -> bool:
+    call = Call(
+        kind=operator.described.kind,
+        inputs=(),
+        outputs=(),
+        attributes=operator.described.attributes,
+    )
     if call.kind in ("dropout", "scaled_dot_product_attention"):
         return draws(call)
     return any(torch.Tag.nondeterministic_seeded in one.tags for one in overloads(call.kind))
@@ -85,17 +92,17 @@ def _by_chance(own: Applied) -> bool:
 def _merged(guards: Sequence[Guard], operators: Sequence[Applied]) -> JudgedGuards:
     """The same with nothing computed twice: every layer looks at the one mask that all have."""
     names: dict[str, str] = {}
-    made: dict[object, Applied] = {}
-    for own in operators:
-        inputs = tuple(names.get(name or "", name) for name in own.described.inputs)
-        described = msgspec.structs.replace(own.described, inputs=inputs)
+    unique: dict[object, Applied] = {}
+    for operator in operators:
+        inputs = tuple(names.get(name or "", name) for name in operator.described.inputs)
+        described = msgspec.structs.replace(operator.described, inputs=inputs)
         # As text, since 1, 1.0 and True are equal but mean different things.
         key = described.kind, inputs, repr(described.attributes)
-        first = made.setdefault(key, msgspec.structs.replace(own, described=described))
-        for (name, _), (other, _) in zip(own.outputs, first.outputs, strict=True):
+        first = unique.setdefault(key, msgspec.structs.replace(operator, described=described))
+        for (name, _), (other, _) in zip(operator.outputs, first.outputs, strict=True):
             names[name] = other
     renamed = (
         msgspec.structs.replace(guard, tensor=names.get(guard.tensor, guard.tensor))
         for guard in guards
     )
-    return JudgedGuards(tuple(dict.fromkeys(renamed)), tuple(made.values()))
+    return JudgedGuards(tuple(dict.fromkeys(renamed)), tuple(unique.values()))

@@ -39,10 +39,10 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     >>> run_operator("relu", (torch.tensor([-1.0, 1.0]),), ())
     (tensor([0., 1.]),)
     """
-    told = tuple((key, value) for key, value in attributes if key not in NOTES)
+    kept = tuple((key, value) for key, value in attributes if key not in NOTES)
     named = dict(attributes).get(PYTHON_KERNEL)
     kernel = python_kernel(str(named)) if named else KERNELS.get(kind.removeprefix("aten."))
-    result = aten.call(kind, inputs, told) if kernel is None else kernel(inputs, dict(told))
+    result = aten.call(kind, inputs, kept) if kernel is None else kernel(inputs, dict(kept))
     return tuple(aten.tensors_in(result))
 
 
@@ -61,7 +61,7 @@ def python_kernel(source: str) -> Kernel:
 
 
 def prepared_operator(
-    kind: str, given: Sequence[bool], attributes: Attributes
+    kind: str, present: Sequence[bool], attributes: Attributes
 ) -> Callable[[Arguments], tuple[Tensor, ...]]:
     """What gives the results of one operator, again and again; `given` says which inputs it has.
 
@@ -71,8 +71,8 @@ def prepared_operator(
     """
     if kind.removeprefix("aten.") in KERNELS or PYTHON_KERNEL in dict(attributes):
         return lambda inputs: run_operator(kind, inputs, attributes)
-    told = tuple((key, value) for key, value in attributes if key not in NOTES)
-    run = aten.prepared(kind, given, told)
+    kept = tuple((key, value) for key, value in attributes if key not in NOTES)
+    run = aten.prepared(kind, present, kept)
 
     def prepared(inputs: Arguments) -> tuple[Tensor, ...]:
         result = run(inputs)
@@ -124,7 +124,7 @@ def _routed_experts(inputs: Arguments, attributes: Mapping[str, Value]) -> objec
 
 
 def _own_function(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
-    tensors = [own for own in inputs if own is not None]
+    tensors = [tensor for tensor in inputs if tensor is not None]
     return apply_function(tensors, str(attributes["function"]), str(attributes["arguments"]))
 
 
@@ -142,8 +142,8 @@ def _of_gates(kind: str) -> Kernel:
     """With gates as rows again where a graph has them as a dim of their own."""
 
     def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
-        own = tuple(attributes.items())
-        return aten.call(kind, stacked(inputs, 1 + STATES[kind]), own)
+        pairs = tuple(attributes.items())
+        return aten.call(kind, stacked(inputs, 1 + STATES[kind]), pairs)
 
     return kernel
 
@@ -157,7 +157,7 @@ def stacked(inputs: Arguments, first: int) -> tuple[Tensor | None, ...]:
     apart = inputs[first]
     if apart is None or apart.dim() < 3:
         return tuple(inputs)
-    weights = (None if own is None else own.flatten(0, 1) for own in inputs[first:])
+    weights = (None if weight is None else weight.flatten(0, 1) for weight in inputs[first:])
     return (*inputs[:first], *weights)
 
 
@@ -199,13 +199,13 @@ def _written(view: str) -> Kernel:
 
     def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
         x, value = inputs
-        told = tuple(attributes.items())
+        pairs = tuple(attributes.items())
         if x is None or not x.is_complex():
-            return aten.call(f"{view}_scatter", inputs, told)
-        made = x.clone()
-        (part,) = aten.tensors_in(aten.call(view, (made,), told))
+            return aten.call(f"{view}_scatter", inputs, pairs)
+        copy = x.clone()
+        (part,) = aten.tensors_in(aten.call(view, (copy,), pairs))
         part.copy_(value)
-        return made
+        return copy
 
     return kernel
 

@@ -80,5 +80,5 @@ def is_the_user_s(file: Path) -> bool:
 
 def _innermost(lines: Iterable[tuple[str, int]]) -> str:
     """The last of some lines that is the user's."""
-    own = [(file, line) for file, line in lines if is_the_user_s(Path(file))]
-    return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
+    user_lines = [(file, line) for file, line in lines if is_the_user_s(Path(file))]
+    return f" at {user_lines[-1][0]}:{user_lines[-1][1]}" if user_lines else ""

@@ -79,7 +79,7 @@ def load_model(
     if batch is not None and batch < 1:
         raise InputError(f"the batch is {batch}", "give 1 sample or more")
     parsed, began = parse_source(source), time.monotonic()
-    graph, told = _captured(parsed, batch)
+    graph, warnings = _captured(parsed, batch)
     problems = check(graph)
     if problems:
         raise InputError(
@@ -96,16 +96,16 @@ def load_model(
         len(graph.operators),
         graph.parameter_count,
     )
-    told = (*told, *_warnings(graph), *_hints(parsed, graph), *untried)
-    return Captured(source=source, graph=graph, warnings=told)
+    warnings = (*warnings, *_warnings(graph), *_hints(parsed, graph), *untried)
+    return Captured(source=source, graph=graph, warnings=warnings)
 
 
 def load_graph(example: Example, operators: Mapping[str, Definition] = NO_OPERATORS) -> Captured:
     """The operator graph of a module with example inputs, as `load_model` has it of a text."""
     name = type(example.model).__name__
-    traced, told = captured(example, name)
+    traced, warnings = captured(example, name)
     graph, untried = with_definitions(_settled(traced), operators)
-    return Captured(source=name, graph=graph, warnings=(*told, *_warnings(graph), *untried))
+    return Captured(source=name, graph=graph, warnings=(*warnings, *_warnings(graph), *untried))
 
 
 def load_example(source: str, batch: int | None, device: torch.device) -> Example:
@@ -148,17 +148,17 @@ def _unrolled(graph: OperatorGraph, source: Source) -> OperatorGraph:
 def _captured(source: Source, batch: int | None) -> Capture:
     match source.form:
         case "zoo":
-            found = captured(zoo_example(source, batch), source.name)
+            capture = captured(zoo_example(source, batch), source.name)
         case "hf":
-            found = _with_values(source, batch, example_of_class(source, batch), source.name)
+            capture = _with_values(source, batch, example_of_class(source, batch), source.name)
         case "function":
             example = example_of_function(source, batch)
-            found = _with_values(source, batch, example, source.function)
+            capture = _with_values(source, batch, example, source.function)
         case "program":
-            found = Capture(_program_graph(source, batch))
+            capture = Capture(_program_graph(source, batch))
         case "graph":
             return Capture(_saved_graph(source, batch))
-    return found._replace(graph=_settled(found.graph))
+    return capture._replace(graph=_settled(capture.graph))
 
 
 def _with_values(source: Source, batch: int | None, example: Example, name: str) -> Capture:
@@ -185,13 +185,13 @@ def zoo_example(source: Source, batch: int | None, device: torch.device | None =
     model = entry(source.name.removesuffix(TINY))
     sizes = model.tiny if source.name.endswith(TINY) else model.sizes
     known = {field.name for field in msgspec.structs.fields(sizes)}
-    given = msgspec.structs.asdict(sizes)
+    values = msgspec.structs.asdict(sizes)
     for key, value in source.options:
         if key not in known:
             raise InputError(f"model {model.name!r} has no size {key!r}", nearest(key, known))
-        given[key] = value.split(",") if isinstance(given[key], tuple) else value
+        values[key] = value.split(",") if isinstance(values[key], tuple) else value
     try:
-        chosen = msgspec.convert(given, type(sizes), strict=False)
+        chosen = msgspec.convert(values, type(sizes), strict=False)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__.at(source.text) from error

@@ -29,7 +29,7 @@ TURNING = ("transpose", "permute", "contiguous", "to", "alias")
 
 def with_routed_experts(graph: OperatorGraph) -> OperatorGraph:
     """The graph with each mixture of experts as one operator."""
-    if all(own.kind != PRODUCT for own in graph.operators):
+    if all(operator.kind != PRODUCT for operator in graph.operators):
         return graph
     parts = parts_of(graph)
     for name, part in parts.items():
@@ -66,17 +66,17 @@ def _replaced(
     )
     if not _fits(_call(graph, new)):
         return graph
-    swapped = (new if own.name == old.name else own for own in graph.operators)
-    found = _needed(msgspec.structs.replace(graph, operators=tuple(swapped)))
+    swapped = (new if operator.name == old.name else operator for operator in graph.operators)
+    replaced = _needed(msgspec.structs.replace(graph, operators=tuple(swapped)))
     # What is read elsewhere too would be computed twice.
-    return graph if region.products & found.named.keys() else found
+    return graph if region.products & replaced.named.keys() else replaced
 
 
 def _region(graph: OperatorGraph, mixed: RoutedMix, parts: dict[str, Part]) -> _Region | None:
     collected = _Collected(graph, parts)
     collected.visit(mixed.value)
-    counts = {own.experts for own in collected.ends}
-    sources, indices = collected.tokens, {own.choices for own in collected.ends}
+    counts = {end.experts for end in collected.ends}
+    sources, indices = collected.tokens, {end.choices for end in collected.ends}
     if len(sources) != 1 or len(counts) != 1 or indices != {mixed.choices}:
         return None
     experts = counts.pop()
@@ -87,7 +87,9 @@ def _region(graph: OperatorGraph, mixed: RoutedMix, parts: dict[str, Part]) -> _
         operands=tuple(collected.operands),
         stages=tuple(collected.stages()),
         experts=experts,
-        products=frozenset(own.name for own in collected.operators if own.kind == PRODUCT),
+        products=frozenset(
+            operator.name for operator in collected.operators if operator.kind == PRODUCT
+        ),
     )
 
 
@@ -133,7 +135,7 @@ class _Collected:
     def _keeps_experts(self, maker: Operator) -> bool:
         """Whether the first dim stays the first."""
         splits = family_of(maker).splits(self._graph.call(maker))
-        return any(own.inputs == (0,) and own.outputs == (0,) for own in splits)
+        return any(split.inputs == (0,) and split.outputs == (0,) for split in splits)
 
     def _take(self, maker: Operator) -> None:
         for name in filter(None, maker.inputs):
@@ -147,12 +149,12 @@ class _Collected:
 
     def stages(self) -> Iterator[ExpertStage]:
         """What was collected, by the names of the body."""
-        for own in self.operators:
+        for operator in self.operators:
             yield ExpertStage(
-                tuple(self._named[tensor.name] for tensor in own.outputs),
-                own.kind,
-                tuple(self._named[name] for name in own.inputs if name is not None),
-                own.attributes,
+                tuple(self._named[tensor.name] for tensor in operator.outputs),
+                operator.kind,
+                tuple(self._named[name] for name in operator.inputs if name is not None),
+                operator.attributes,
             )
 
 
@@ -167,14 +169,14 @@ def _call(graph: OperatorGraph, operator: Operator) -> Call:
 
 def _fits(call: Call) -> bool:
     """Whether the family expects what was traced, and with twice the tokens twice as many rows."""
-    family, (made,) = family_of(call), call.outputs
-    twice = tuple(_doubled(own) if n < 3 else own for n, own in enumerate(call.inputs))
+    family, (output,) = family_of(call), call.outputs
+    twice = tuple(_doubled(spec) if n < 3 else spec for n, spec in enumerate(call.inputs))
     try:
         alike = family.outputs(call) == call.outputs
         more = family.outputs(msgspec.structs.replace(call, inputs=twice))
     except ShapeError:
         return False
-    return alike and more == (_doubled(made),)
+    return alike and more == (_doubled(output),)
 
 
 def _doubled(spec: Spec | None) -> Spec:
@@ -186,8 +188,8 @@ def _needed(graph: OperatorGraph) -> OperatorGraph:
     """The graph without operators whose results nobody reads."""
     needed: set[str | None] = {*graph.outputs, graph.loss}
     kept = []
-    for own in reversed(graph.operators):
-        if not needed.isdisjoint(tensor.name for tensor in own.outputs):
-            needed.update(own.inputs)
-            kept.append(own)
+    for operator in reversed(graph.operators):
+        if not needed.isdisjoint(tensor.name for tensor in operator.outputs):
+            needed.update(operator.inputs)
+            kept.append(operator)
     return msgspec.structs.replace(graph, operators=tuple(reversed(kept)))

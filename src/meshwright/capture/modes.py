@@ -94,13 +94,13 @@ def _of_module(node: object) -> bool:
 @contextmanager
 def other_mode(model: nn.Module) -> Iterator[None]:
     """Every module in the mode in which the model is not."""
-    before = [(own, own.training) for own in model.modules()]
+    before = [(module, module.training) for module in model.modules()]
     model.train(not model.training)
     try:
         yield
     finally:
-        for own, mode in before:
-            own.training = mode
+        for module, mode in before:
+            module.training = mode
 
 
 def differing(
@@ -110,14 +110,14 @@ def differing(
     read = f"; self.training is read{line}" if line else ""
     name = "evaluation" if training else "training"
     try:
-        found = other()
+        other_graph = other()
     except InputError as error:
         return f"in {name} mode the model cannot be traced ({error.problem})"
     ours = in_evaluation(graph) if training else graph
-    theirs = in_evaluation(found) if training else found
-    if training and any(map(_random, found.operators)):
+    theirs = in_evaluation(other_graph) if training else other_graph
+    if training and any(map(_random, other_graph.operators)):
         # An executor that evaluates draws nothing.
-        theirs = found
+        theirs = other_graph
     ours, theirs = _without_copies(ours), _without_copies(theirs)
     if canonical_hash(ours) == canonical_hash(theirs):
         return ""
@@ -130,7 +130,8 @@ def in_evaluation(graph: OperatorGraph) -> OperatorGraph:
     return msgspec.structs.replace(
         graph,
         operators=tuple(
-            msgspec.structs.replace(own, attributes=_evaluating(own)) for own in graph.operators
+            msgspec.structs.replace(operator, attributes=_evaluating(operator))
+            for operator in graph.operators
         ),
     )
 
@@ -139,49 +140,57 @@ def _without_copies(graph: OperatorGraph) -> OperatorGraph:
     """The graph without what says how values lie in memory; dropout lets them lie otherwise."""
     same: dict[str | None, str | None] = {}
     kept = []
-    for own in graph.operators:
-        inputs = tuple(same.get(name, name) for name in own.inputs)
-        if own.kind in COPIES and own.outputs[0].spec == graph.specs[str(own.inputs[0])]:
-            same[own.outputs[0].name] = inputs[0]
+    for operator in graph.operators:
+        inputs = tuple(same.get(name, name) for name in operator.inputs)
+        if (
+            operator.kind in COPIES
+            and operator.outputs[0].spec == graph.specs[str(operator.inputs[0])]
+        ):
+            same[operator.outputs[0].name] = inputs[0]
         else:
-            kind = "reshape" if own.kind in VIEWS else own.kind
-            attributes = () if kind == "reshape" else own.attributes
+            kind = "reshape" if operator.kind in VIEWS else operator.kind
+            attributes = () if kind == "reshape" else operator.attributes
             kept.append(
-                msgspec.structs.replace(own, kind=kind, inputs=inputs, attributes=attributes)
+                msgspec.structs.replace(operator, kind=kind, inputs=inputs, attributes=attributes)
             )
     outputs = tuple(str(same.get(name, name)) for name in graph.outputs)
     loss = None if graph.loss is None else str(same.get(graph.loss, graph.loss))
     return msgspec.structs.replace(graph, operators=tuple(kept), outputs=outputs, loss=loss)
 
 
-def _evaluating(own: Operator) -> Attributes:
-    attributes = dict(own.attributes)
-    match own.kind:
+def _evaluating(operator: Operator) -> Attributes:
+    attributes = dict(operator.attributes)
+    match operator.kind:
         case "dropout":
             attributes = {"train": False}
         case "scaled_dot_product_attention":
             attributes.pop("dropout_p", None)
-        case "batch_norm" if len(own.inputs) > 3 and own.inputs[3] is not None:
+        case "batch_norm" if len(operator.inputs) > 3 and operator.inputs[3] is not None:
             attributes["training"] = False
         case kind if kind in RECURRENT and not attributes.get("dropout"):
             attributes["train"] = False
     return tuple(sorted(attributes.items()))
 
 
-def _random(own: Operator) -> bool:
+def _random(operator: Operator) -> bool:
     """Whether an operator of a model in evaluation draws all the same."""
-    attributes = dict(own.attributes)
-    dropping = own.kind == "dropout" and attributes.get("train", True)
+    attributes = dict(operator.attributes)
+    dropping = operator.kind == "dropout" and attributes.get("train", True)
     return bool(dropping or attributes.get("dropout_p"))
 
 
 def _first_difference(one: OperatorGraph, other: OperatorGraph) -> str:
     for left, right in zip_longest(one.operators, other.operators):
         if left is None or right is None or _said(left) != _said(right):
-            own = left or right
-            return f", first at {own.name!r}" if own is not None else ""
+            operator = left or right
+            return f", first at {operator.name!r}" if operator is not None else ""
     return ""
 
 
-def _said(own: Operator) -> tuple[object, ...]:
-    return own.kind, own.attributes, own.layer, tuple(tensor.shape for tensor in own.outputs)
+def _said(operator: Operator) -> tuple[object, ...]:
+    return (
+        operator.kind,
+        operator.attributes,
+        operator.layer,
+        tuple(tensor.shape for tensor in operator.outputs),
+    )

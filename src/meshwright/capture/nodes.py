@@ -110,8 +110,8 @@ def layer_of(node: fx.Node, root: str) -> str:
 def place(node: fx.Node) -> str:
     """Where the user's model calls it: ' at FILE:LINE', or nothing if only PyTorch's modules do."""
     lines = _LOCATION.findall(node.meta.get("stack_trace") or "")
-    own = [line for line in lines if is_the_user_s(Path(line[0]))]
-    return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
+    user_lines = [line for line in lines if is_the_user_s(Path(line[0]))]
+    return f" at {user_lines[-1][0]}:{user_lines[-1][1]}" if user_lines else ""
 
 
 def unsupported(node: fx.Node, what: str, remedy: str) -> InputError:

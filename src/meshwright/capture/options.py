@@ -44,9 +44,9 @@ def parse_source(text: str) -> Source:
     2
     """
     head, _, tail = text.partition("?")
-    given = _options(tail, text) if tail else {}
-    unroll = _unroll(given.pop("unroll", None), text)
-    options = tuple(given.items())
+    settings = _options(tail, text) if tail else {}
+    unroll = _unroll(settings.pop("unroll", None), text)
+    options = tuple(settings.items())
     if head.endswith((".pt2", ".json")) and not head.startswith("hf:"):
         form: Form = "program" if head.endswith(".pt2") else "graph"
         if options:
@@ -83,17 +83,17 @@ def _unroll(value: str | None, source: str) -> int | Literal["each"] | None:
 
 
 def _options(text: str, source: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in text.split("&"):
         key, equals, value = part.partition("=")
-        if not equals or not all(own.isidentifier() for own in key.split(".")) or not value:
+        if not equals or not all(word.isidentifier() for word in key.split(".")) or not value:
             raise InputError(
                 f"option {part!r} in {source!r}", "write ?key=value&key=value after the name"
             )
-        if key in found:
+        if key in options:
             raise InputError(f"option {key!r} stands twice in {source!r}", "give it once")
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 def plain_value(text: str) -> bool | int | float | str:

@@ -62,9 +62,9 @@ def refuse_gradient_hooks(model: nn.Module) -> None:
     """Refuse modules and parameters with hooks on gradients."""
     for hooks in (module_hooks._global_backward_hooks, module_hooks._global_backward_pre_hooks):
         _refuse_hook(hooks, "all modules have a backward hook")
-    for path, own in model.named_modules():
-        where = f"module {path!r} ({type(own).__name__})" if path else type(own).__name__
-        for hooks in (own._backward_hooks, own._backward_pre_hooks):
+    for path, module in model.named_modules():
+        where = f"module {path!r} ({type(module).__name__})" if path else type(module).__name__
+        for hooks in (module._backward_hooks, module._backward_pre_hooks):
             _refuse_hook(hooks, f"{where} has a backward hook")
     for name, parameter in model.named_parameters():
         refuse_parameter_hooks(name, parameter)
@@ -157,7 +157,9 @@ def _checkpoints_seen_through() -> Iterator[None]:
     forward, entered = CheckpointFunction.forward, torch.inference_mode.__enter__
 
     def run(ctx: object, function: Any, preserve: bool, *arguments: Any) -> Any:
-        if not any(isinstance(own, Tensor) and own.requires_grad for own in arguments):
+        if not any(
+            isinstance(argument, Tensor) and argument.requires_grad for argument in arguments
+        ):
             raise InputError(
                 f"a reentrant checkpoint{calling_line()} is given nothing that needs a gradient, "
                 "so that PyTorch trains none of the parameters within it",

@@ -63,13 +63,13 @@ def _traced(tensors: Sequence[Tensor], function: str, arguments: str) -> list[Te
 
 @_traced.register_fake
 def _results_of(tensors: Sequence[Tensor], function: str, arguments: str) -> list[Tensor]:
-    return [torch.empty_like(own) for own in _forward(tensors, function, arguments)]
+    return [torch.empty_like(output) for output in _forward(tensors, function, arguments)]
 
 
 def _forward(tensors: Sequence[Tensor], function: str, arguments: str) -> list[Tensor]:
     """What forward gives, even while it is replaced by an operator."""
-    own = _loaded(function)
-    alone = forward_alone(own, vars(own).get(_KEPT))
+    loaded = _loaded(function)
+    alone = forward_alone(loaded, vars(loaded).get(_KEPT))
     return pytree.tree_leaves(alone(*_given(tensors, arguments)))
 
 
@@ -80,25 +80,25 @@ _KEPT = "_meshwright_forward"
 @contextmanager
 def _replaced(function: Class) -> Iterator[None]:
     """A class whose forward is one operator."""
-    own: Any = function
-    forward, name = vars(own)["forward"], named(function)
+    patched: Any = function
+    forward, name = vars(patched)["forward"], named(function)
     with_context = function.setup_context is Function.setup_context
     alone = forward_alone(function, function.forward)
 
     def operator(*arguments: Any) -> Any:
-        given = arguments[1:] if with_context else arguments
+        operands = arguments[1:] if with_context else arguments
         with torch._C.DisableTorchFunction(), disable_proxy_modes_tracing():
-            shape = pytree.tree_structure(alone(*given))
-        tensors, told = _told(given, name)
-        return pytree.tree_unflatten(_traced(tensors, name, told), shape)
+            shape = pytree.tree_structure(alone(*operands))
+        tensors, text = _told(operands, name)
+        return pytree.tree_unflatten(_traced(tensors, name, text), shape)
 
-    setattr(own, _KEPT, function.forward)
-    own.forward = staticmethod(operator)
+    setattr(patched, _KEPT, function.forward)
+    patched.forward = staticmethod(operator)
     try:
         yield
     finally:
-        own.forward = forward
-        delattr(own, _KEPT)
+        patched.forward = forward
+        delattr(patched, _KEPT)
 
 
 def _told(arguments: Sequence[object], name: str) -> tuple[list[Tensor], str]:
@@ -111,9 +111,9 @@ def _told(arguments: Sequence[object], name: str) -> tuple[list[Tensor], str]:
         tensors.append(leaf)
         return {TENSOR: len(tensors) - 1}
 
-    told = pytree.tree_map(numbered, list(arguments))
+    template = pytree.tree_map(numbered, list(arguments))
     try:
-        return tensors, json.dumps(told)
+        return tensors, json.dumps(template)
     except TypeError:
         raise InputError(
             f"the autograd.Function {name!r} has a backward of its own and an argument that is "
@@ -123,16 +123,16 @@ def _told(arguments: Sequence[object], name: str) -> tuple[list[Tensor], str]:
 
 
 def _given(tensors: Sequence[Tensor], arguments: str) -> list[Any]:
-    def value(own: Any) -> Any:
-        match own:
+    def value(node: Any) -> Any:
+        match node:
             case {"tensor": int(number)}:
                 return tensors[number]
             case list():
-                return [value(part) for part in own]
+                return [value(part) for part in node]
             case _:
-                return own
+                return node
 
-    return [value(own) for own in json.loads(arguments)]
+    return [value(node) for node in json.loads(arguments)]
 
 
 def named(function: Class) -> str:
@@ -153,17 +153,17 @@ def _loaded(name: str) -> Class:
     try:
         if module == "__main__" or "<locals>" in path:
             raise ImportError
-        found: Any = importlib.import_module(module)
+        member: Any = importlib.import_module(module)
         for part in path.split("."):
-            found = getattr(found, part)
+            member = getattr(member, part)
     except (ImportError, AttributeError, ValueError):
         raise InputError(
             f"the autograd.Function {path!r} of module {module!r} cannot be imported", remedy
         ) from None
-    assert isinstance(found, type)
-    if named(found) != name:
+    assert isinstance(member, type)
+    if named(member) != name:
         raise InputError(
             f"the autograd.Function {path!r} of module {module!r} is not the one that was captured",
             "capture the model again with this code",
         )
-    return found
+    return member

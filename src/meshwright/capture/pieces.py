@@ -74,8 +74,8 @@ def prepared_call(
     special = call.kind == "_grouped_mm" or any(key in LYING for key, _ in call.attributes)
     if special or call.kind in ADD_TO_FIRST or together is not ALONE:
         return lambda operands: run_call(call, operands, together)
-    given = [spec is not None for spec in call.inputs]
-    return prepared_operator(call.kind, given, call.attributes)
+    present = [spec is not None for spec in call.inputs]
+    return prepared_operator(call.kind, present, call.attributes)
 
 
 def _completed(call: Call, operands: Operands) -> Operands:
@@ -110,18 +110,18 @@ def _from_first(call: Call, operands: Operands, attributes: dict[str, Value]) ->
 
 def _own(indices: Tensor, rows: int, first: int) -> tuple[Tensor, Tensor]:
     """Each index within this piece's rows, and whether it belongs there."""
-    own = indices - first
-    return own.clamp(0, rows - 1), (own >= 0) & (own < rows)
+    shifted = indices - first
+    return shifted.clamp(0, rows - 1), (shifted >= 0) & (shifted < rows)
 
 
 def _rows(operands: Operands, attributes: Mapping[str, Value], first: int) -> Tensor:
     """A row for each index, zeros for rows that another piece holds."""
     table, indices = _given(operands)
-    own, mine = _own(indices, table.shape[0], first)
+    local, mine = _own(indices, table.shape[0], first)
     padding = attributes.get("padding_idx")
     inside = isinstance(padding, int) and first <= padding < first + table.shape[0]
     known = padding - first if isinstance(padding, int) and inside else None
-    return functional.embedding(own, table, padding_idx=known) * mine[..., None]
+    return functional.embedding(local, table, padding_idx=known) * mine[..., None]
 
 
 def _bags(operands: Operands, attributes: Mapping[str, Value], first: int) -> Tensor:
@@ -129,13 +129,13 @@ def _bags(operands: Operands, attributes: Mapping[str, Value], first: int) -> Te
     table, indices, offsets, weights = (*operands, None, None)[:4]
     assert table is not None
     assert indices is not None
-    own, mine = _own(indices, table.shape[0], first)
+    local, mine = _own(indices, table.shape[0], first)
     padding = attributes.get("padding_idx")
     if isinstance(padding, int) and padding >= 0:
         mine = mine & (indices != padding)
     share = mine.to(table.dtype) if weights is None else mine * weights
     return functional.embedding_bag(
-        own,
+        local,
         table,
         offsets,
         mode="sum",
@@ -150,12 +150,12 @@ def _groups(operands: Operands, attributes: Mapping[str, Value]) -> Tensor:
     first, first_row = attributes.get("first", 0), attributes.get("first_row", 0)
     assert isinstance(first, int)
     assert isinstance(first_row, int)
-    here = (ends - first_row).clamp(0, rows.shape[0])
-    begin = int(here[first - 1]) if first else 0
-    own = here[first : first + matrices.shape[0]]
-    last = int(own[-1])
-    made = run_operator("_grouped_mm", (rows[begin:last], matrices, own - begin), ())[0]
-    return functional.pad(made, (0, 0, begin, rows.shape[0] - last))
+    local_ends = (ends - first_row).clamp(0, rows.shape[0])
+    begin = int(local_ends[first - 1]) if first else 0
+    expert_ends = local_ends[first : first + matrices.shape[0]]
+    last = int(expert_ends[-1])
+    product = run_operator("_grouped_mm", (rows[begin:last], matrices, expert_ends - begin), ())[0]
+    return functional.pad(product, (0, 0, begin, rows.shape[0] - last))
 
 
 def _softmax(call: Call, operands: Operands, together: JointReductions) -> Tensor:
@@ -196,7 +196,7 @@ def _queries(operands: Operands, attributes: dict[str, Value], first: int) -> Te
     query, key, value = _given(operands)
     rows = torch.arange(first, first + query.shape[-2], device=query.device)
     seen = rows[:, None] >= torch.arange(key.shape[-2], device=query.device)
-    others = {name: own for name, own in attributes.items() if name != "is_causal"}
+    others = {name: setting for name, setting in attributes.items() if name != "is_causal"}
     kind = "scaled_dot_product_attention"
     return run_operator(kind, (query, key, value, seen), _sorted(others))[0]
 
@@ -206,8 +206,8 @@ def _targets(kind: str, operands: Operands, attributes: Mapping[str, Value], fir
     scores, targets, *rest = operands
     assert scores is not None
     assert targets is not None
-    own = targets[first : first + scores.shape[0]]
-    summed = run_operator(kind, (scores, own, *rest), _sorted({**attributes, "reduction": SUM}))
+    labels = targets[first : first + scores.shape[0]]
+    summed = run_operator(kind, (scores, labels, *rest), _sorted({**attributes, "reduction": SUM}))
     ignored = attributes.get("ignore_index", -100)
     assert isinstance(ignored, int)
     counted = targets.ne(ignored)
@@ -248,16 +248,16 @@ def _cropped(
     assert x is not None
     assert weight is not None
     spatial = len(edges) // 2
-    told = _sorted(attributes | {"padding": (0,) * spatial, "output_padding": (0,) * spatial})
+    unpadded = _sorted(attributes | {"padding": (0,) * spatial, "output_padding": (0,) * spatial})
     if x.numel():
-        made = run_operator(call.kind, (x, weight), told)[0]
+        output = run_operator(call.kind, (x, weight), unpadded)[0]
         # `functional.pad` begins with the last dim, and cuts off what is less than nothing.
         pairs = list(zip(edges[::2], edges[1::2], strict=True))
-        made = functional.pad(made, [-edge for pair in reversed(pairs) for edge in pair])
+        output = functional.pad(output, [-edge for pair in reversed(pairs) for edge in pair])
     else:
         # A piece of which no input is near; its gradients are zero.
-        made = x.new_zeros(call.outputs[0].shape) + (x.sum() + weight.sum()) * 0
-    return made if bias is None else made + bias.view(-1, *(1,) * spatial)
+        output = x.new_zeros(call.outputs[0].shape) + (x.sum() + weight.sum()) * 0
+    return output if bias is None else output + bias.view(-1, *(1,) * spatial)
 
 
 def _divided(kind: str, operands: Operands, attributes: dict[str, Value]) -> Tensor:

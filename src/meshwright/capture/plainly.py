@@ -56,8 +56,8 @@ def _vmapped(
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     shape: list[pytree.TreeSpec] = []
 
-    def flat(*given: Tensor) -> list[Any]:
-        values = iter(given)
+    def flat(*operands: Tensor) -> list[Any]:
+        values = iter(operands)
         filled = [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         own_args, own_kwargs = pytree.tree_unflatten(filled, form)
         with _replaced(apis, "vmap_impl", vmap_impl):
@@ -99,8 +99,9 @@ def _to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
     tensors = [*module.parameters(), *module.buffers()]
     if all(
-        device in (None, own.device) and (dtype in (None, own.dtype) or not own.is_floating_point())
-        for own in tensors
+        device in (None, tensor.device)
+        and (dtype in (None, tensor.dtype) or not tensor.is_floating_point())
+        for tensor in tensors
     ):
         return module
     return _TO(module, *args, **kwargs)

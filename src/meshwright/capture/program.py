@@ -40,17 +40,19 @@ def graph_of(
     are the user's names of the program's inputs; `reads` tell of its last outputs, and `returned`,
     which becomes a part of `traced`, of those before.
     """
-    found = Translation(program, root, input_names)
-    ends = tuple(_outputs(program, found))
+    translation = Translation(program, root, input_names)
+    ends = tuple(_outputs(program, translation))
     ends, seen = _parted(ends, len(reads))
-    outputs, given = _parted(ends, 0 if returned is None else len(tuple(returned.tensors())))
-    needed = needed_for(outputs, found.operators)
-    checked = judged(found, tuple(zip(seen, reads, strict=True)))
-    kept = {own.name for own in (*needed, *checked.operators)}
-    refuse_unfollowed(found, kept)
-    applied = [own for own in found.operators if own.name in kept]
+    outputs, returned_names = _parted(
+        ends, 0 if returned is None else len(tuple(returned.tensors()))
+    )
+    needed = needed_for(outputs, translation.operators)
+    checked = judged(translation, tuple(zip(seen, reads, strict=True)))
+    kept = {applied_op.name for applied_op in (*needed, *checked.operators)}
+    refuse_unfollowed(translation, kept)
+    applied = [applied_op for applied_op in translation.operators if applied_op.name in kept]
     read = {name for operator in applied for name in operator.described.inputs}
-    dims = _dims(found, applied)
+    dims = _dims(translation, applied)
 
     def tensor(name: str, spec: Spec) -> Tensor:
         named = tuple(zip(dims[name], spec.shape, strict=True))
@@ -59,69 +61,69 @@ def graph_of(
     def tensors(states: Iterable[State]) -> tuple[Tensor, ...]:
         return tuple(tensor(state.name, state.spec) for state in states)
 
-    def operator(own: Applied) -> Operator:
+    def operator(applied_op: Applied) -> Operator:
         return Operator(
-            name=own.name,
-            kind=own.described.kind,
-            inputs=own.described.inputs,
-            outputs=tuple(tensor(name, spec) for name, spec in own.outputs),
-            attributes=own.described.attributes,
-            layer=own.layer,
+            name=applied_op.name,
+            kind=applied_op.described.kind,
+            inputs=applied_op.described.inputs,
+            outputs=tuple(tensor(name, spec) for name, spec in applied_op.outputs),
+            attributes=applied_op.described.attributes,
+            layer=applied_op.layer,
         )
 
-    made_by = {made for own in needed for made, _ in own.outputs}
-    made = OperatorGraph(
+    made_by = {output for applied_op in needed for output, _ in applied_op.outputs}
+    graph = OperatorGraph(
         name=name,
-        inputs=tensors(found.inputs.values()),
+        inputs=tensors(translation.inputs.values()),
         parameters=tuple(
             Parameter(
                 tensor=tensor(state.name, state.spec),
                 also=tuple(state.also),
                 trainable=state.trainable,
             )
-            for state in found.parameters.values()
+            for state in translation.parameters.values()
         ),
-        buffers=tensors(state for state in found.buffers.values() if state.name in read),
+        buffers=tensors(state for state in translation.buffers.values() if state.name in read),
         operators=tuple(map(operator, needed)),
         outputs=outputs,
-        loss=_loss(found, outputs),
+        loss=_loss(translation, outputs),
         checks=tuple(map(operator, checked.operators)),
         guards=checked.guards,
-        traced=None if returned is None else _traced(returned, given, made_by),
+        traced=None if returned is None else _traced(returned, returned_names, made_by),
     )
-    return with_gates(made)
+    return with_gates(graph)
 
 
 def _parted(ends: tuple[str, ...], last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ends[: len(ends) - last], ends[len(ends) - last :]
 
 
-def _traced(returned: Returned, given: Sequence[str], known: AbstractSet[str]) -> Traced:
+def _traced(returned: Returned, names: Sequence[str], known: AbstractSet[str]) -> Traced:
     """What was returned, as far as the graph computes it."""
-    numbered = {str(number): name for number, name in enumerate(given) if name in known}
+    numbered = {str(number): name for number, name in enumerate(names) if name in known}
     return Traced(modules=(), returned=returned.named(numbered))
 
 
-def _outputs(program: ExportedProgram, found: Translation) -> Iterator[str]:
+def _outputs(program: ExportedProgram, translation: Translation) -> Iterator[str]:
     nodes = {node.name: node for node in program.graph.nodes}
     for spec in program.graph_signature.output_specs:
         if spec.kind is OutputKind.USER_OUTPUT and spec.arg.name in nodes:
-            yield from filter(None, found.names(nodes[spec.arg.name]))
+            yield from filter(None, translation.names(nodes[spec.arg.name]))
 
 
-def _loss(found: Translation, outputs: Sequence[str]) -> str | None:
+def _loss(translation: Translation, outputs: Sequence[str]) -> str | None:
     """The only output, if it is a scalar that depends on a parameter."""
-    if len(outputs) != 1 or found.specs[outputs[0]].shape != ():
+    if len(outputs) != 1 or translation.specs[outputs[0]].shape != ():
         return None
-    return outputs[0] if outputs[0] in found.learnt else None
+    return outputs[0] if outputs[0] in translation.learnt else None
 
 
-def _dims(found: Translation, operators: Sequence[Applied]) -> Mapping[str, Names]:
+def _dims(translation: Translation, operators: Sequence[Applied]) -> Mapping[str, Names]:
     """Names of the dims of every tensor; parameters and buffers are named after a reader."""
-    specs = found.specs
+    specs = translation.specs
     dims = {
         state.name: input_dims(state.spec.shape, whole="int" in state.spec.dtype)
-        for state in found.inputs.values()
+        for state in translation.inputs.values()
     }
     for operator in operators:
         call = operator.described
@@ -137,4 +139,4 @@ def _dims(found: Translation, operators: Sequence[Applied]) -> Mapping[str, Name
         known = [None if name is None else dims[name] for name in call.inputs]
         results = zip(operator.outputs, output_dims(shapes, known), strict=True)
         dims |= {name: names for (name, _), names in results}
-    return {name: numbered(len(specs[name].shape)) for name in found.parameters} | dims
+    return {name: numbered(len(specs[name].shape)) for name in translation.parameters} | dims

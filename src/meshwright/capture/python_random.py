@@ -74,10 +74,10 @@ def _drawing(
             value = np.asarray(value)
             drawn.append((line, _Draw(0)))
             return value
-        own = _Draw(value)
-        own.reader = reader
-        drawn.append((line, own))
-        return own
+        number = _Draw(value)
+        number.reader = reader
+        drawn.append((line, number))
+        return number
 
     return draw
 

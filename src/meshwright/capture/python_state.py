@@ -49,9 +49,9 @@ class ChangedAttributes:
 
     def __init__(self, model: nn.Module, root: str) -> None:
         self._modules = [
-            (name.removeprefix(root).removeprefix("."), own)
-            for name, own in model.named_modules()
-            if not type(own).__module__.startswith("torch.")
+            (name.removeprefix(root).removeprefix("."), module)
+            for name, module in model.named_modules()
+            if not type(module).__module__.startswith("torch.")
         ]
         self._model = model
         self._before: dict[Attribute, object] = {}
@@ -73,28 +73,31 @@ class ChangedAttributes:
         finally:
             for handle in handles:
                 handle.remove()
-            for own, value in self.written.items():
-                _put(own, value)
+            for attribute, value in self.written.items():
+                _put(attribute, value)
 
     @contextmanager
     def stale(self) -> Iterator[None]:
         """Trace again inside of this: whoever reads what an earlier call wrote is refused."""
-        kept = {own: vars(own.owner).get(own.name, _ABSENT) for own in self.remembered}
-        for own, left in self.remembered.items():
-            put = partial(vars(own.owner).__setitem__, own.name)
-            put(stale_of(own.full_name, left, put))
+        kept = {
+            attribute: vars(attribute.owner).get(attribute.name, _ABSENT)
+            for attribute in self.remembered
+        }
+        for attribute, left in self.remembered.items():
+            put = partial(vars(attribute.owner).__setitem__, attribute.name)
+            put(stale_of(attribute.full_name, left, put))
         try:
             yield
         finally:
-            for own, value in kept.items():
+            for attribute, value in kept.items():
                 # The object itself, since a hook may know it too.
-                vars(own.owner)[own.name] = value
-                _put(own, self.written[own])
+                vars(attribute.owner)[attribute.name] = value
+                _put(attribute, self.written[attribute])
 
     def refuse_other(self, differs: bool) -> None:
         """Refuse a model whose next call computes something else, though nothing was read."""
         if differs:
-            names = ", ".join(sorted(repr(own.full_name) for own in self.remembered))
+            names = ", ".join(sorted(repr(attribute.full_name) for attribute in self.remembered))
             raise InputError(
                 f"forward writes {names}, and its next call computes something else; "
                 "a plan computes every step alike",
@@ -106,26 +109,26 @@ class ChangedAttributes:
         self._state = _state(model)
         leaves = pytree.tree_leaves((inputs, named))
         tensors = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, Tensor)]
-        self._varying = {node for own in tensors if (node := node_of(own)) is not None}
+        self._varying = {node for tensor in tensors if (node := node_of(tensor)) is not None}
 
     def _leave(self, model: nn.Module, inputs: object, output: object) -> None:
         self._refuse_new_state(model)
-        for own, value in self._attributes():
-            before = self._before.get(own, _ABSENT)
+        for attribute, value in self._attributes():
+            before = self._before.get(attribute, _ABSENT)
             if not _alike(before, value):
-                self.written.setdefault(own, before)
-                if not self._is_cache(vars(own.owner)[own.name]):
-                    self.remembered[own] = value
+                self.written.setdefault(attribute, before)
+                if not self._is_cache(vars(attribute.owner)[attribute.name]):
+                    self.remembered[attribute] = value
 
     def _attributes(self) -> Iterator[tuple[Attribute, object]]:
-        for path, own in self._modules:
-            for name, value in tuple(vars(own).items()):
+        for path, module in self._modules:
+            for name, value in tuple(vars(module).items()):
                 if name not in OF_TORCH:
-                    yield Attribute(own, path, name), _copied(value)
+                    yield Attribute(module, path, name), _copied(value)
 
     def _refuse_new_state(self, model: nn.Module) -> None:
         now = _state(model)
-        changed = [name for name, own in self._state.items() if now.get(name) != own]
+        changed = [name for name, storage in self._state.items() if now.get(name) != storage]
         if changed:
             name = changed[0].partition(".")[2]
             raise InputError(
@@ -154,10 +157,10 @@ class ChangedAttributes:
             return isinstance(value, torch._subclasses.FakeTensor)
         waiting, seen = [node], {node}
         while waiting:
-            own = waiting.pop()
-            if own in self._varying:
+            current = waiting.pop()
+            if current in self._varying:
                 return True
-            fresh = [source for source in own.all_input_nodes if source not in seen]
+            fresh = [source for source in current.all_input_nodes if source not in seen]
             seen.update(fresh)
             waiting += fresh
         return False
@@ -174,8 +177,11 @@ def kept_as_they_are(model: nn.Module) -> Iterator[None]:
     (a configuration) would become two.
     """
     attributes = [
-        (vars(own), {name: value for name, value in vars(own).items() if name not in OF_TORCH})
-        for own in model.modules()
+        (
+            vars(module),
+            {name: value for name, value in vars(module).items() if name not in OF_TORCH},
+        )
+        for module in model.modules()
     ]
     contents = dict[int, tuple[object, object]]()
     for _, values in attributes:
@@ -186,8 +192,8 @@ def kept_as_they_are(model: nn.Module) -> Iterator[None]:
     finally:
         for container, content in contents.values():
             _refill(container, content)
-        for own, values in attributes:
-            own.update(values)
+        for namespace, values in attributes:
+            namespace.update(values)
 
 
 def _note_contents(value: object, contents: dict[int, tuple[object, object]]) -> None:
@@ -195,8 +201,8 @@ def _note_contents(value: object, contents: dict[int, tuple[object, object]]) ->
     if id(value) in contents or not isinstance(value, dict | list | tuple | deque):
         return
     contents[id(value)] = value, _copied(value)
-    for own in value.values() if isinstance(value, dict) else value:
-        _note_contents(own, contents)
+    for element in value.values() if isinstance(value, dict) else value:
+        _note_contents(element, contents)
 
 
 def _refill(container: object, content: Any) -> None:
@@ -212,15 +218,15 @@ def _refill(container: object, content: Any) -> None:
             container.update(content)
 
 
-def _put(own: Attribute, value: Any) -> None:
-    attributes = vars(own.owner)
-    match attributes.get(own.name), value:
+def _put(attribute: Attribute, value: Any) -> None:
+    attributes = vars(attribute.owner)
+    match attributes.get(attribute.name), value:
         case (list() as kept, list()) | (dict() as kept, dict()) | (set() as kept, set()):
             _refill(kept, value)
         case _, _ if value is _ABSENT:
-            attributes.pop(own.name, None)
+            attributes.pop(attribute.name, None)
         case _:
-            attributes[own.name] = value
+            attributes[attribute.name] = value
 
 
 def _copied(value: object) -> object:
@@ -243,10 +249,10 @@ def _alike(one: Any, other: Any) -> bool:
             return len(one) == len(other) and all(map(_alike, one, other))
         case dict(), dict():
             return one.keys() == other.keys() and all(
-                _alike(own, other[k]) for k, own in one.items()
+                _alike(value, other[k]) for k, value in one.items()
             )
         case set(), set():
-            return {id(own) for own in one} == {id(own) for own in other}
+            return {id(element) for element in one} == {id(element) for element in other}
         case _:
             return False
 
@@ -254,7 +260,7 @@ def _alike(one: Any, other: Any) -> bool:
 def _state(model: nn.Module) -> Mapping[str, object]:
     """Which memory each parameter and buffer has."""
     tensors = (*model.named_parameters(), *model.named_buffers())
-    return {name: own.untyped_storage()._cdata for name, own in tensors}
+    return {name: tensor.untyped_storage()._cdata for name, tensor in tensors}
 
 
 def node_of(value: Tensor) -> fx.Node | None:

@@ -156,21 +156,21 @@ class ValueReader(TorchFunctionMode):
             close = torch.eq if name == "equal" else torch.isclose
             alike = one.shape == other.shape
             return lambda: alike and self._read(close(one, other).all(), bool)
-        own = args[0] if args else None
-        if not isinstance(own, Tensor):
+        tensor = args[0] if args else None
+        if not isinstance(tensor, Tensor):
             return None
         if name in ("_assert", "_assert_async"):
-            return lambda: self._assert(own, *args[1:])
-        if name in _READS and own.numel() == 1:
-            return lambda: self._read(own, _READS[name])
-        if name == "item" and own.numel() == 1:
-            return lambda: self._number(_constant(own).reshape(()), own)
+            return lambda: self._assert(tensor, *args[1:])
+        if name in _READS and tensor.numel() == 1:
+            return lambda: self._read(tensor, _READS[name])
+        if name == "item" and tensor.numel() == 1:
+            return lambda: self._number(_constant(tensor).reshape(()), tensor)
         if name == "tolist":
-            return lambda: self._listed(_constant(own), own)
+            return lambda: self._listed(_constant(tensor), tensor)
         if name == "__contains__":
-            return lambda: self._read((own == args[1]).any(), bool)
+            return lambda: self._read((tensor == args[1]).any(), bool)
         if name == "__format__":
-            return lambda: repr(own)
+            return lambda: repr(tensor)
         return None
 
     def _read(self, tensor: Tensor, kind: Callable[[Any], Number]) -> Number:
@@ -257,18 +257,18 @@ class ValueReader(TorchFunctionMode):
         rest, named = pytree.tree_map(value, (rest, named))
         return (*kept, *rest), named
 
-    def _mark(self, name: str, given: object, result: object) -> None:
+    def _mark(self, name: str, arguments: object, result: object) -> None:
         """Tell of a result whether it is a number, and whether chance alone made it."""
-        tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
+        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)]
         free = name in _FORGETS or all(tensor in self._free for tensor in tensors)
         drawn = free and (name in _DRAWS or any(tensor in self._drawn for tensor in tensors))
         written = tensors[:1] if name.endswith("_") or name == "__setitem__" else []
-        for own in [*pytree.tree_leaves(result), *written]:
-            if isinstance(own, Tensor):
-                _flag(self._free, own, free)
-                _flag(self._drawn, own, drawn)
-                if own.dim() == 0 and tensors and all(one in self._numbers for one in tensors):
-                    self._numbers[own] = True
+        for value in [*pytree.tree_leaves(result), *written]:
+            if isinstance(value, Tensor):
+                _flag(self._free, value, free)
+                _flag(self._drawn, value, drawn)
+                if value.dim() == 0 and tensors and all(one in self._numbers for one in tensors):
+                    self._numbers[value] = True
 
 
 def _without_scalars(index: object) -> object:
@@ -279,19 +279,19 @@ def _without_scalars(index: object) -> object:
     """
     if not isinstance(index, tuple):
         return index
-    places = [place for place, own in enumerate(index) if _counts(own)]
+    places = [place for place, part in enumerate(index) if _counts(part)]
     adjacent = places == list(range(places[0], places[-1] + 1)) if places else False
     if not adjacent or not any(index[place].dim() for place in places):
         return index
     return tuple(
-        own.reshape(1) if place in places and not own.dim() else own
-        for place, own in enumerate(index)
+        part.reshape(1) if place in places and not part.dim() else part
+        for place, part in enumerate(index)
     )
 
 
-def _counts(own: object) -> bool:
+def _counts(part: object) -> bool:
     """Whether a part of an index is a tensor of places."""
-    return isinstance(own, Tensor) and own.dtype in (torch.int64, torch.int32)
+    return isinstance(part, Tensor) and part.dtype in (torch.int64, torch.int32)
 
 
 def _flag(kept: Any, tensor: Tensor, holds: bool) -> None:

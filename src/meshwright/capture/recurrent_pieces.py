@@ -37,18 +37,18 @@ class _Whole(Function):
     """The state of all units, given those of this piece."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, units: _Units) -> Tensor:
+    def forward(ctx: Any, piece: Tensor, units: _Units) -> Tensor:
         ctx.units = units
-        whole = own.new_zeros((*own.shape[:-1], units.every))
-        whole[..., units.first : units.first + units.size] = own
-        return units.together.summed(in_float32(whole)).to(own.dtype)
+        whole = piece.new_zeros((*piece.shape[:-1], units.every))
+        whole[..., units.first : units.first + units.size] = piece
+        return units.together.summed(in_float32(whole)).to(piece.dtype)
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None]:
         units: _Units = ctx.units
         total = units.together.summed(in_float32(arriving[0]).clone())
-        own = total[..., units.first : units.first + units.size]
-        return own.to(arriving[0].dtype), None
+        piece = total[..., units.first : units.first + units.size]
+        return piece.to(arriving[0].dtype), None
 
 
 class _Cell(NamedTuple):
@@ -60,7 +60,7 @@ class _Cell(NamedTuple):
     gated: bool
     """Whether it is a gru."""
 
-    def step(self, of_x: Tensor, whole: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, of_x: Tensor, whole: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Some units of the hidden state, and of the state that the next step starts from.
 
         `own` is the cell state of an lstm, the hidden state of a gru.
@@ -69,11 +69,11 @@ class _Cell(NamedTuple):
         if self.gated:
             (r, z, n), (past_r, past_z, past_n) = of_x.chunk(3, -1), of_state.chunk(3, -1)
             kept = torch.sigmoid(z + past_z)
-            made = torch.tanh(n + torch.sigmoid(r + past_r) * past_n)
-            hidden = made + kept * (own - made)
+            candidate = torch.tanh(n + torch.sigmoid(r + past_r) * past_n)
+            hidden = candidate + kept * (state - candidate)
             return hidden, hidden
         i, f, g, o = (of_x + of_state).chunk(4, -1)
-        cell = torch.sigmoid(f) * own + torch.sigmoid(i) * torch.tanh(g)
+        cell = torch.sigmoid(f) * state + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(cell), cell
 
 
@@ -91,25 +91,25 @@ def states(
     assert of_state is not None
     assert isinstance(first, int)
     units = _Units(first, of_state.shape[0] // (2 + count), whole.shape[-1], together)
-    own = rest[0] if count > 1 else whole[..., first : first + units.size]
-    assert own is not None
+    state = rest[0] if count > 1 else whole[..., first : first + units.size]
+    assert state is not None
     cell = _Cell(of_state, past, count == 1)
     entering = functional.linear(x, of_x, bias)
     if call.kind.endswith("_cell"):
-        return cell.step(entering, whole, own)[:count]
-    return _sequence(call, cell, entering, (whole, own), units)
+        return cell.step(entering, whole, state)[:count]
+    return _sequence(call, cell, entering, (whole, state), units)
 
 
 def _sequence(
-    call: Call, cell: _Cell, entering: Tensor, given: tuple[Tensor, Tensor], units: _Units
+    call: Call, cell: _Cell, entering: Tensor, initial: tuple[Tensor, Tensor], units: _Units
 ) -> tuple[Tensor, ...]:
     time = 1 if call.get("batch_first", False) else 0
-    whole, own = (state[0] for state in given)
-    made: list[Tensor] = []
+    whole, local_state = (state[0] for state in initial)
+    hiddens: list[Tensor] = []
     for step in entering.unbind(time):
-        if made:
-            whole = _Whole.apply(made[-1], units)  # type: ignore[no-untyped-call]
-        hidden, own = cell.step(step, whole, own)
-        made.append(hidden)
-    last = (made[-1][None], own[None])[: STATES[call.kind]]
-    return (torch.stack(made, time), *last)
+        if hiddens:
+            whole = _Whole.apply(hiddens[-1], units)  # type: ignore[no-untyped-call]
+        hidden, local_state = cell.step(step, whole, local_state)
+        hiddens.append(hidden)
+    last = (hiddens[-1][None], local_state[None])[: STATES[call.kind]]
+    return (torch.stack(hiddens, time), *last)

@@ -18,20 +18,20 @@ PLAIN = (dict, tuple, list)
 
 def taken_apart(output: object) -> tuple[Returned, tuple[Tensor, ...]]:
     """The structure, whose tensors are named by their numbers, and the tensors."""
-    found: list[Tensor] = []
-    return _structure(output, found), tuple(found)
+    tensors: list[Tensor] = []
+    return _structure(output, tensors), tuple(tensors)
 
 
-def _structure(output: object, found: list[Tensor]) -> Returned:
+def _structure(output: object, tensors: list[Tensor]) -> Returned:
     match output:
         case Tensor() if output.requires_grad:
-            found.append(output)
-            return Returned(kind="tensor", tensor=str(len(found) - 1))
+            tensors.append(output)
+            return Returned(kind="tensor", tensor=str(len(tensors) - 1))
         case Mapping():
-            named = tuple((str(key), _structure(own, found)) for key, own in output.items())
+            named = tuple((str(key), _structure(value, tensors)) for key, value in output.items())
             return Returned(kind="mapping", type=_type(output), entries=named)
         case tuple() | list():
-            numbered = tuple((str(n), _structure(own, found)) for n, own in enumerate(output))
+            numbered = tuple((str(n), _structure(value, tensors)) for n, value in enumerate(output))
             if isinstance(output, list):
                 return Returned(kind="list", entries=numbered)
             return Returned(kind="tuple", type=_type(output), entries=numbered)
@@ -40,5 +40,5 @@ def _structure(output: object, found: list[Tensor]) -> Returned:
 
 
 def _type(output: object) -> str:
-    own = type(output)
-    return "" if own in PLAIN else f"{own.__module__}:{own.__qualname__}"
+    kind = type(output)
+    return "" if kind in PLAIN else f"{kind.__module__}:{kind.__qualname__}"

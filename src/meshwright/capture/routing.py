@@ -57,20 +57,20 @@ class _Reading:
     def read(self, operator: Operator) -> None:
         """Find the parts of what an operator makes."""
         names = [name or "" for name in operator.inputs]
-        own = [self.parts.get(name) for name in names]
+        parts = [self.parts.get(name) for name in names]
         follow = _FOLLOWING.get(operator.kind)
-        made = None if follow is None else follow(self, operator, names, own)
-        if made is None:
-            made = self._alike(operator, own)
-        found = made if isinstance(made, list) else [made] * len(operator.outputs)
-        for tensor, part in zip(operator.outputs, found, strict=False):
+        followed = None if follow is None else follow(self, operator, names, parts)
+        if followed is None:
+            followed = self._alike(operator, parts)
+        by_output = followed if isinstance(followed, list) else [followed] * len(operator.outputs)
+        for tensor, part in zip(operator.outputs, by_output, strict=False):
             if part is not None:
                 self.parts[tensor.name] = part
 
-    def _alike(self, operator: Operator, own: list[Part | None]) -> Part | None:
+    def _alike(self, operator: Operator, parts: list[Part | None]) -> Part | None:
         """A value of the body, if all operands are and each row is computed by itself."""
-        rows = {part.choices for part in own if isinstance(part, RoutedRow)}
-        if len(rows) != 1 or not all(isinstance(part, RoutedRow) for part in own):
+        rows = {part.choices for part in parts if isinstance(part, RoutedRow)}
+        if len(rows) != 1 or not all(isinstance(part, RoutedRow) for part in parts):
             return None
         call, family = self.graph.call(operator), family_of(operator)
         if family.products or draws(call):
@@ -112,10 +112,10 @@ def _along(operator: Operator, rank: int, default: int = -1) -> int:
 
 
 def _reshaped(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     before, after = reading.shape(names[0]), operator.outputs[0].shape
-    match own[0]:
+    match parts[0]:
         case None if len(before) == 2 and after == (before[0] * before[1],):
             return RoutedFlat(names[0])
         case None if len(before) == 2 and after == (*before, 1):
@@ -129,19 +129,23 @@ def _reshaped(
             return None
 
 
-def _cast(reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]) -> _Made:
+def _cast(
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
+) -> _Made:
     """Whole numbers are the same in any dtype that holds them."""
     return (
-        own[0]
-        if isinstance(own[0], RoutedIds | RoutedOrder | RoutedCounts | RoutedEnds | RoutedOneHot)
+        parts[0]
+        if isinstance(parts[0], RoutedIds | RoutedOrder | RoutedCounts | RoutedEnds | RoutedOneHot)
         else None
     )
 
 
-def _sort(reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]) -> _Made:
+def _sort(
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
+) -> _Made:
     if _attributes(operator).get("descending", False) is not False:
         return None
-    match own[0], operator.kind:
+    match parts[0], operator.kind:
         case RoutedFlat(source), "sort":
             return [RoutedIds(source), RoutedOrder(source)]
         case RoutedFlat(source), _:
@@ -153,24 +157,24 @@ def _sort(reading: _Reading, operator: Operator, names: list[str], own: list[Par
 
 
 def _divided(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
-    told = _attributes(operator)
-    floors = operator.kind == "floor_divide" or told.get("rounding_mode") == "floor"
-    match own:
-        case [RoutedOrder(index)] if floors and told.get("other") == reading.shape(index)[1]:
+    attributes = _attributes(operator)
+    floors = operator.kind == "floor_divide" or attributes.get("rounding_mode") == "floor"
+    match parts:
+        case [RoutedOrder(index)] if floors and attributes.get("other") == reading.shape(index)[1]:
             return RoutedTokens(index)
         case _:
             return None
 
 
 def _indexed(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     if len(names) != 2 or (operator.kind == "index_select" and _along(operator, 9, 9) != 0):
         return None
     shape = reading.shape(names[0])
-    match own:
+    match parts:
         case [None, RoutedTokens(index)] if (
             shape[:1] == reading.shape(index)[:1] and len(shape) == 2
         ):
@@ -194,19 +198,19 @@ def _indexed(
 
 
 def _repeated(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     times = _attributes(operator).get("repeats")
-    if own != [None] or not isinstance(times, int) or len(reading.shape(names[0])) != 2:
+    if parts != [None] or not isinstance(times, int) or len(reading.shape(names[0])) != 2:
         return None
     return RoutedRepeat(names[0], times) if _along(operator, 2, 9) == 0 else None
 
 
 def _one_hot(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     classes = _attributes(operator).get("num_classes")
-    match own[0]:
+    match parts[0]:
         case RoutedFlat(source) if isinstance(classes, int):
             return RoutedOneHot(source, classes)
         case _:
@@ -214,12 +218,12 @@ def _one_hot(
 
 
 def _summed(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     if _attributes(operator).get("keepdim", False):
         return None
     dim = _along(operator, len(reading.shape(names[0])))
-    match own[0]:
+    match parts[0]:
         case RoutedOneHot(index, experts) if dim == 0:
             return RoutedCounts(index, experts)
         case RoutedMade(value, index, str(weights), place) if place == SLOTS and dim == 1:
@@ -229,14 +233,17 @@ def _summed(
 
 
 def _counted(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     """histc, with a bin for each expert."""
-    told = _attributes(operator)
-    bins = told.get("bins", 100)
-    if not isinstance(bins, int) or (told.get("min", 0), told.get("max", 0)) != (0, bins - 1):
+    attributes = _attributes(operator)
+    bins = attributes.get("bins", 100)
+    if not isinstance(bins, int) or (attributes.get("min", 0), attributes.get("max", 0)) != (
+        0,
+        bins - 1,
+    ):
         return None
-    match own[0]:
+    match parts[0]:
         case RoutedIds(index) | RoutedFlat(index):
             return RoutedCounts(index, bins)
         case _:
@@ -244,9 +251,9 @@ def _counted(
 
 
 def _accumulated(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
-    match own[0]:
+    match parts[0]:
         case RoutedCounts(index, experts) if _along(operator, 1) == 0:
             return RoutedEnds(index, experts)
         case _:
@@ -254,9 +261,9 @@ def _accumulated(
 
 
 def _product(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
-    match own:
+    match parts:
         case [RoutedRow(index), None, RoutedEnds(other, experts)] if index == other:
             return RoutedRow(index) if reading.shape(names[1])[:1] == (experts,) else None
         case _:
@@ -264,12 +271,12 @@ def _product(
 
 
 def _column(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     rank = len(reading.shape(names[0]))
     if _along(operator, rank + 1) != rank:
         return None
-    match own[0]:
+    match parts[0]:
         case RoutedShare(source, str(index), False):
             return RoutedShare(source, index, column=True)
         case None if rank == 2:
@@ -279,13 +286,13 @@ def _column(
 
 
 def _multiplied(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
-    if len(own) != 2:
+    if len(parts) != 2:
         return None
-    if isinstance(own[0], RoutedShare):
-        own, names = own[::-1], names[::-1]
-    match own:
+    if isinstance(parts[0], RoutedShare):
+        parts, names = parts[::-1], names[::-1]
+    match parts:
         case [RoutedRow(index, None), RoutedShare(source, str(other), True)] if index == other:
             flat = len(reading.shape(names[0])) == 2
             return RoutedMade(names[0], index, source, SORTED) if flat else None
@@ -297,24 +304,28 @@ def _multiplied(
 
 
 def _inverted(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     """index_put of 0, 1, 2 ... at the places of the order."""
-    if len(own) != 3 or _attributes(operator).get("accumulate", False):
+    if len(parts) != 3 or _attributes(operator).get("accumulate", False):
         return None
     counting = reading.graph.producers.get(names[2])
-    match own[1]:
+    match parts[1]:
         case RoutedOrder(index) if counting is not None and counting.kind == "arange":
-            told = _attributes(counting)
+            attributes = _attributes(counting)
             wanted = (0, reading.choices(index), 1)
-            alike = (told.get("start", 0), told.get("end"), told.get("step", 1)) == wanted
+            alike = (
+                attributes.get("start", 0),
+                attributes.get("end"),
+                attributes.get("step", 1),
+            ) == wanted
             return RoutedInverse(index) if alike else None
         case _:
             return None
 
 
 def _added(
-    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+    reading: _Reading, operator: Operator, names: list[str], parts: list[Part | None]
 ) -> _Made:
     """index_add of weighted rows to zeros, at their tokens."""
     empty = reading.graph.producers.get(names[0])
@@ -322,7 +333,7 @@ def _added(
         return None
     if _along(operator, 2, 9) != 0 or _attributes(operator).get("alpha", 1) != 1:
         return None
-    match own[1:]:
+    match parts[1:]:
         case [RoutedTokens(index), RoutedMade(value, other, str(weights), place)] if index == other:
             rows = reading.shape(names[0])[:1] == reading.shape(index)[:1]
             return RoutedMix(value, index, weights) if place == SORTED and rows else None

@@ -37,15 +37,15 @@ class _Place(NamedTuple):
 def with_rows_apart(graph: OperatorGraph) -> OperatorGraph:
     """The graph with no rows merged only for a product."""
     replaced: dict[str, tuple[Operator, ...]] = {}
-    makers = {tensor.name: own for own in graph.operators for tensor in own.outputs}
-    for place in filter(None, (_place(graph, own, makers) for own in graph.operators)):
+    makers = {tensor.name: operator for operator in graph.operators for tensor in operator.outputs}
+    for place in filter(None, (_place(graph, operator, makers) for operator in graph.operators)):
         merging, product = _apart(place)
         replaced[place.merging.name] = (merging,)
         replaced[place.product.name] = (product,)
         replaced[place.parting.name] = ()
     if not replaced:
         return graph
-    operators = (own for old in graph.operators for own in replaced.get(old.name, (old,)))
+    operators = (new for old in graph.operators for new in replaced.get(old.name, (old,)))
     return msgspec.structs.replace(graph, operators=tuple(operators))
 
 

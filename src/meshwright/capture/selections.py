@@ -51,32 +51,32 @@ def at_fixed_size(
 
 def _asks_for_more(named: Mapping[str, Any]) -> bool:
     """Whether rows are compared, or places and counts are wanted too."""
-    given = [own for name, own in named.items() if name != "sorted"]
-    return any(own is not None and own is not False for own in given)
+    options = [value for name, value in named.items() if name != "sorted"]
+    return any(option is not None and option is not False for option in options)
 
 
 def _has_mask(index: object) -> bool:
-    return any(_is_mask(own) for own in (index if isinstance(index, tuple) else (index,)))
+    return any(_is_mask(part) for part in (index if isinstance(index, tuple) else (index,)))
 
 
-def _is_mask(own: object) -> bool:
-    return isinstance(own, Tensor) and own.dtype is torch.bool and own.dim() > 0
+def _is_mask(part: object) -> bool:
+    return isinstance(part, Tensor) and part.dtype is torch.bool and part.dim() > 0
 
 
 def _by_places(index: object, count: Count) -> tuple[Any, ...]:
     """An index with the places of a mask's elements instead of the mask."""
     parts = index if isinstance(index, tuple) else (index,)
-    found: list[object] = []
-    for own in parts:
-        if isinstance(own, Tensor) and _is_mask(own):
-            found += _places(own, count).unbind(1)
+    places: list[object] = []
+    for part in parts:
+        if isinstance(part, Tensor) and _is_mask(part):
+            places += _places(part, count).unbind(1)
         else:
-            found.append(own)
-    return tuple(found)
+            places.append(part)
+    return tuple(places)
 
 
-def _places(own: Tensor, count: Count) -> Tensor:
-    mask = own if own.dtype is torch.bool else own != 0
+def _places(tensor: Tensor, count: Count) -> Tensor:
+    mask = tensor if tensor.dtype is torch.bool else tensor != 0
     return torch.nonzero_static(mask, size=count(mask.sum()))
 
 

@@ -49,8 +49,8 @@ def modules_of(model: nn.Module, changing: Changing = ()) -> tuple[Alike, ...]:
     [('Sequential', ('',)), ('ReLU', ('0', '1'))]
     """
     alike: dict[tuple[str, Settings], list[str]] = {}
-    for path, told in settings_of(model, changing).items():
-        alike.setdefault(told, []).append(path)
+    for path, description in settings_of(model, changing).items():
+        alike.setdefault(description, []).append(path)
     return tuple(
         Alike(kind=kind, settings=settings, paths=tuple(paths))
         for (kind, settings), paths in alike.items()
@@ -59,12 +59,12 @@ def modules_of(model: nn.Module, changing: Changing = ()) -> tuple[Alike, ...]:
 
 def settings_of(model: nn.Module, changing: Changing = ()) -> dict[str, tuple[str, Settings]]:
     """Class and settings of every module, by its path."""
-    told: set[int] = set()
+    described_ids: set[int] = set()
 
     def settings(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
         if model.training and not module.training:
             yield MODE, "evaluation"
-        yield from _settings(module, {name for at, name in changing if at == path}, told)
+        yield from _settings(module, {name for at, name in changing if at == path}, described_ids)
 
     return {
         path: (type(module).__qualname__, tuple(sorted(settings(path, module))))
@@ -108,7 +108,7 @@ def constant_text(value: object) -> str:
 
 
 def _settings(
-    module: nn.Module, changing: Collection[str], told: set[int]
+    module: nn.Module, changing: Collection[str], described_ids: set[int]
 ) -> Iterator[tuple[str, str]]:
     yield from ((name, CHANGING) for name in changing)
     of_library = _is_of_library(type(module))
@@ -120,18 +120,18 @@ def _settings(
         text = _plain(value)
         if text is not None:
             yield name, text
-        elif id(value) not in told and (items := _configured(value)) is not None:
-            told.add(id(value))
-            yield from (own for own in _told(name, items) if own[0] not in changing)
+        elif id(value) not in described_ids and (items := _configured(value)) is not None:
+            described_ids.add(id(value))
+            yield from (setting for setting in _told(name, items) if setting[0] not in changing)
     written: type = type(module)
     code = "" if of_library else _code(written)
     if code:
         yield "the code", code
 
 
-def _is_of_library(own: type) -> bool:
+def _is_of_library(cls: type) -> bool:
     """Whether a class is installed; such classes note things of their own in hidden attributes."""
-    file = getattr(sys.modules.get(own.__module__), "__file__", None) or ""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     return "site-packages" in Path(file).parts
 
 
@@ -147,7 +147,7 @@ def _configured(value: object) -> Mapping[str, object] | None:
     if isinstance(value, nn.Module | torch.Tensor | type) or callable(value):
         return None
     if isinstance(value, dict):
-        return {str(key): own for key, own in value.items()}
+        return {str(key): entry for key, entry in value.items()}
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     return getattr(value, "__dict__", None)
@@ -161,7 +161,7 @@ def _plain(value: object) -> str | None:
         case FunctionType():
             text = value.__qualname__
         case list() | tuple():
-            parts = [_plain(own) for own in value]
+            parts = [_plain(element) for element in value]
             if any(part is None for part in parts):
                 return None
             text = f"[{', '.join(filter(None, parts))}]"
@@ -171,7 +171,7 @@ def _plain(value: object) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _code(own: type) -> str:
+def _code(cls: type) -> str:
     """A digest of the methods of a class, and of those it inherits, that users have written.
 
     What a library hangs into PyTorch's own classes, some of it only when a model gets its weights,
@@ -179,7 +179,7 @@ def _code(own: type) -> str:
     """
     dumped = [
         _dumped(method)
-        for base in own.__mro__
+        for base in cls.__mro__
         if base.__module__.partition(".")[0] != "torch"
         for name, method in sorted(vars(base).items())
         if isinstance(method, FunctionType) and not name.startswith("__")
@@ -204,9 +204,9 @@ def _written(node: object) -> str:
     """
     match node:
         case ast.AST():
-            fields = [(name, _written(own)) for name, own in ast.iter_fields(node)]
-            told = ", ".join(f"{name}={text}" for name, text in fields if text)
-            return f"{type(node).__name__}({told})"
+            fields = [(name, _written(value)) for name, value in ast.iter_fields(node)]
+            body = ", ".join(f"{name}={text}" for name, text in fields if text)
+            return f"{type(node).__name__}({body})"
         case list():
             return f"[{', '.join(map(_written, node))}]" if node else ""
         case None:

@@ -49,7 +49,7 @@ class Stale:
     def __torch_function__(
         cls, function: object, types: object, arguments: tuple[Any, ...] = (), named: object = None
     ) -> NoReturn:
-        stale = [own for own in pytree.tree_leaves((arguments, named)) if isinstance(own, Stale)]
+        stale = [leaf for leaf in pytree.tree_leaves((arguments, named)) if isinstance(leaf, Stale)]
         stale[0].refuse()
 
     def __getattr__(self, name: str) -> Stale:
@@ -110,9 +110,11 @@ class StaleContainer(Stale):
         vars(self)["keys"] = set()
         vars(self)["put"](fresh)
 
-    def update(self, given: Mapping[Any, object] = MappingProxyType({}), **named: object) -> None:
+    def update(
+        self, new_entries: Mapping[Any, object] = MappingProxyType({}), **named: object
+    ) -> None:
         """Several are written."""
-        for key, value in (dict(given) | named).items():
+        for key, value in (dict(new_entries) | named).items():
             self[key] = value
 
     def get(self, key: object, otherwise: object = None) -> object:

@@ -214,7 +214,9 @@ def _add_module(name: str, files: dict[str, str]) -> None:
     if file in files:
         return
     if name == tokens.__module__:
-        functions = (inspect.getsource(own).rstrip() for own in (tokens, class_loss, token_loss))
+        functions = (
+            inspect.getsource(function).rstrip() for function in (tokens, class_loss, token_loss)
+        )
         files[file] = ENTRY_FILE.format(functions="\n\n\n".join(functions) + "\n")
         return
     text = inspect.getsource(sys.modules[name])
@@ -280,13 +282,13 @@ def _settings(kind: Any, config: Any) -> dict[str, object]:
     """Settings that give the same configuration again."""
     whole = _told(config.to_dict())
     for settings in (config.to_diff_dict(), config.to_dict()):
-        told = {key: value for key, value in settings.items() if key not in NOT_TOLD}
+        kept = {key: value for key, value in settings.items() if key not in NOT_TOLD}
         try:
-            again = kind(**told)
+            again = kind(**kept)
         except Exception:
             continue
-        if _told(again.to_dict()) == whole and "meshwright" not in repr(told):
-            return told
+        if _told(again.to_dict()) == whole and "meshwright" not in repr(kept):
+            return kept
     raise InputError(
         f"the configuration of {kind.__name__} does not become the same from its settings",
         "give the model as file.py:function",
@@ -297,7 +299,9 @@ NOT_TOLD = frozenset({"transformers_version", "model_type"})
 
 
 def _told(settings: dict[str, object]) -> str:
-    return repr(sorted((key, repr(own)) for key, own in settings.items() if key not in NOT_TOLD))
+    return repr(
+        sorted((key, repr(value)) for key, value in settings.items() if key not in NOT_TOLD)
+    )
 
 
 def _like(value: object) -> str:

@@ -68,7 +68,7 @@ def refuse_lost_origins(program: ExportedProgram) -> None:
     that a `state_dict` leaves out (rotary frequencies) are constants too, which need no gradient.
     """
     constants = program.constants.values()
-    if any(isinstance(own, FakeTensor) and own.requires_grad for own in constants):
+    if any(isinstance(constant, FakeTensor) and constant.requires_grad for constant in constants):
         raise InputError(LOST, KEPT)
 
 
@@ -82,8 +82,8 @@ def _remedy(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> str:
 
 def _passes(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> bool:
     """Whether a tensor is a counter that nobody reads, or made by forward."""
-    made = (spec.target or "").rpartition(".")[2].startswith(MADE_OF_NUMBERS)
-    return made or (_is_counter(spec, program) and _only_counts(write))
+    by_forward = (spec.target or "").rpartition(".")[2].startswith(MADE_OF_NUMBERS)
+    return by_forward or (_is_counter(spec, program) and _only_counts(write))
 
 
 def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:
@@ -97,7 +97,7 @@ def _only_counts(write: fx.Node) -> bool:
     """Whether nobody reads a counter but who counts on, as each further call of its module does."""
     return all(
         (written_by(user) is write and _only_counts(user))
-        or any(given is write and _only_counts(inner) for inner, given in _entering(user))
+        or any(outer is write and _only_counts(inner) for inner, outer in _entering(user))
         for user in write.users
     )
 
@@ -106,7 +106,7 @@ def _entering(node: fx.Node) -> Iterator[tuple[fx.Node, object]]:
     """What a region that a node calls is given, each as it is inside, and outside."""
     for place_, argument in enumerate(node.args):
         if isinstance(argument, fx.Node) and (region := _region(argument)) is not None:
-            inside = (own for own in region.graph.nodes if own.op == "placeholder")
+            inside = (inner for inner in region.graph.nodes if inner.op == "placeholder")
             yield from zip(inside, node.args[place_ + 1 :], strict=False)
 
 

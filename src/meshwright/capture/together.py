@@ -50,51 +50,51 @@ def _log_softmax(x: Tensor, dim: int, together: JointReductions, safe: bool = Fa
     largest = together.largest(real.amax(dim, keepdim=True))
     if safe:
         largest = largest.masked_fill(largest == -torch.inf, 0)
-    made = real - largest
-    total = together.summed(made.exp().sum(dim, keepdim=True))
+    shifted = real - largest
+    total = together.summed(shifted.exp().sum(dim, keepdim=True))
     # The largest adds 1, unless all are -inf.
-    return made.sub_((total.clamp_(min=1) if safe else total).log_())
+    return shifted.sub_((total.clamp_(min=1) if safe else total).log_())
 
 
 class _LogSoftmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, together: JointReductions) -> Tensor:
-        made = _log_softmax(x, dim, together).to(x.dtype)
-        ctx.save_for_backward(made)
+        output = _log_softmax(x, dim, together).to(x.dtype)
+        ctx.save_for_backward(output)
         ctx.told = dim, together
-        return made
+        return output
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
-        (made,) = ctx.saved_tensors
+        (output,) = ctx.saved_tensors
         dim, together = ctx.told
         gradient = in_float32(arriving[0])
         total = together.summed(gradient.sum(dim, keepdim=True))
-        return (gradient - in_float32(made).exp() * total).to(made.dtype), None, None
+        return (gradient - in_float32(output).exp() * total).to(output.dtype), None, None
 
 
 class _Softmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, together: JointReductions, safe: bool) -> Tensor:
-        made = _log_softmax(x, dim, together, safe).exp_().to(x.dtype)
-        ctx.save_for_backward(made)
+        output = _log_softmax(x, dim, together, safe).exp_().to(x.dtype)
+        ctx.save_for_backward(output)
         ctx.told = dim, together
-        return made
+        return output
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None, None]:
-        (made,) = ctx.saved_tensors
+        (output,) = ctx.saved_tensors
         dim, together = ctx.told
         gradient = in_float32(arriving[0])
-        total = together.summed((gradient * made).sum(dim, keepdim=True))
-        return (made * (gradient - total)).to(made.dtype), None, None, None
+        total = together.summed((gradient * output).sum(dim, keepdim=True))
+        return (output * (gradient - total)).to(output.dtype), None, None, None
 
 
 def softmax(x: Tensor, dim: int, together: JointReductions, *, log: bool = False) -> Tensor:
     """A piece of a softmax along a dim that is cut."""
-    own, more = (_LogSoftmax, ()) if log else (_Softmax, (False,))
-    made: Tensor = own.apply(x, dim, together, *more)  # type: ignore[no-untyped-call]
-    return made
+    function, more = (_LogSoftmax, ()) if log else (_Softmax, (False,))
+    output: Tensor = function.apply(x, dim, together, *more)  # type: ignore[no-untyped-call]
+    return output
 
 
 def safe_softmax(x: Tensor, dim: int, together: JointReductions) -> Tensor:
@@ -148,8 +148,8 @@ class _CrossEntropy(Function):
         loss = torch.zeros_like(largest)
         if counted.dense is not None:
             for rows in _rows_at_once(x):
-                made = (x[rows] - largest[rows]).sub_(log_total[rows])
-                loss[rows] -= made.mul_(_in_rows(counted.dense, rows)).sum(1, keepdim=True)
+                log_shares = (x[rows] - largest[rows]).sub_(log_total[rows])
+                loss[rows] -= log_shares.mul_(_in_rows(counted.dense, rows)).sum(1, keepdim=True)
         if counted.target is not None and counted.share is not None:
             terms = x.gather(1, counted.target) - largest - log_total
             # A class of another device stands in for its target, and its score may be -inf.
@@ -163,22 +163,22 @@ class _CrossEntropy(Function):
         x, largest, log_total = ctx.saved_tensors
         counted: Counted = ctx.counted
         gradient = in_float32(arriving[0]).unsqueeze(1)
-        found = torch.empty_like(x)
+        x_gradient = torch.empty_like(x)
         for rows in _rows_at_once(x):
-            made = (x[rows] - largest[rows]).sub_(log_total[rows]).exp_()
-            made.mul_(_in_rows(counted.total, rows))
+            chunk = (x[rows] - largest[rows]).sub_(log_total[rows]).exp_()
+            chunk.mul_(_in_rows(counted.total, rows))
             if counted.dense is not None:
-                made.sub_(_in_rows(counted.dense, rows))
+                chunk.sub_(_in_rows(counted.dense, rows))
             if counted.target is not None and counted.share is not None:
-                made.scatter_add_(1, counted.target[rows], -counted.share[rows])
-            found[rows] = made.mul_(gradient[rows])
-        return found, None, None
+                chunk.scatter_add_(1, counted.target[rows], -counted.share[rows])
+            x_gradient[rows] = chunk.mul_(gradient[rows])
+        return x_gradient, None, None
 
 
 def cross_entropy(x: Tensor, counted: Counted, together: JointReductions) -> Tensor:
     """What the classes of a piece add to the loss of each row."""
-    made: Tensor = _CrossEntropy.apply(x, counted, together)  # type: ignore[no-untyped-call]
-    return made
+    losses: Tensor = _CrossEntropy.apply(x, counted, together)  # type: ignore[no-untyped-call]
+    return losses
 
 
 class Attending(NamedTuple):
@@ -194,16 +194,23 @@ class Attending(NamedTuple):
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, own: Attending, together: JointReductions
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    attending: Attending,
+    together: JointReductions,
 ) -> Tensor:
     """What this device's keys add to the attention of its queries, with the scores in the open."""
     heads = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1
     if heads > 1:
         k, v = k.repeat_interleave(heads, -3), v.repeat_interleave(heads, -3)
-    scores, masked = (q * own.rate) @ k.transpose(-1, -2), mask is not None
-    if own.causal:
-        queries = torch.arange(own.first_query, own.first_query + q.shape[-2], device=q.device)
-        keys = torch.arange(own.first_key, own.first_key + k.shape[-2], device=q.device)
+    scores, masked = (q * attending.rate) @ k.transpose(-1, -2), mask is not None
+    if attending.causal:
+        queries = torch.arange(
+            attending.first_query, attending.first_query + q.shape[-2], device=q.device
+        )
+        keys = torch.arange(attending.first_key, attending.first_key + k.shape[-2], device=q.device)
         mask = queries[:, None] >= keys
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -213,4 +220,4 @@ def attention(
         shares = safe_softmax(scores, -1, together)
     else:
         shares = scores.softmax(-1) if together is ALONE else softmax(scores, -1, together)
-    return own.dropped(shares) @ v
+    return attending.dropped(shares) @ v

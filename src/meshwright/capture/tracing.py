@@ -120,15 +120,17 @@ def _run(example: Example, reader: Callable[[], ValueReader]) -> ValueReader:
     """Run a model as in training, and leave its state and random states as they were."""
     step = _Watched(example, reader)
     arguments = example.inputs, dict(example.named), example.targets
-    state = [own.detach() for own in (*step.parameters(), *step.buffers()) if not own.is_meta]
-    kept = [(own, own.clone()) for own in state]
+    state = [
+        tensor.detach() for tensor in (*step.parameters(), *step.buffers()) if not tensor.is_meta
+    ]
+    kept = [(tensor, tensor.clone()) for tensor in state]
     with torch.random.fork_rng(), silent(), redirect_stdout(StringIO()):
         try:
-            with faked(step, arguments) as given, ChangedAttributes(step, MODEL).watched():
-                step(*given)
+            with faked(step, arguments) as faked_inputs, ChangedAttributes(step, MODEL).watched():
+                step(*faked_inputs)
         finally:
-            for own, value in kept:
-                own.copy_(value)
+            for tensor, value in kept:
+                tensor.copy_(value)
     return step.watch.reader
 
 
@@ -137,8 +139,8 @@ def replayed(example: Example, known: Known | None, sides: Sides) -> Trace:
     step = _Watched(example, lambda: ValueReader(known, sides))
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
     memory, modes, kept = ChangedAttributes(step, MODEL), Reads(), kept_as_they_are(step)
-    with silent(), faked(step, arguments) as given, memory.watched(), modes.noted(), kept:
-        program = torch.export.export(step, given, strict=False)
+    with silent(), faked(step, arguments) as faked_inputs, memory.watched(), modes.noted(), kept:
+        program = torch.export.export(step, faked_inputs, strict=False)
     reader = step.watch.reader
     return Trace(
         program=program,

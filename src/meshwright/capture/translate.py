@@ -111,7 +111,7 @@ class Translation:
         asked = iter(input_names)
         for spec in self.program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
-            given = next(asked, None) if spec.kind is InputKind.USER_INPUT else spec.target
+            known_name = next(asked, None) if spec.kind is InputKind.USER_INPUT else spec.target
             constant = self.program.constants.get(spec.target or "")
             if not is_tensor(node):
                 self.found[node] = (None,)
@@ -119,17 +119,17 @@ class Translation:
                 number: Described[str] = Described("scalar_tensor", (), as_number(constant))
                 self.found[node] = self._add(number, [spec_of(node, constant)], "")
             else:
-                own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
-                self.found[node] = (self._state_name(spec, node, own, owners),)
+                path = (known_name or node.name).removeprefix(f"{self.root}." if self.root else "")
+                self.found[node] = (self._state_name(spec, node, path, owners),)
 
-    def _state_name(self, spec: InputSpec, node: fx.Node, own: str, owners: dict[int, str]) -> str:
+    def _state_name(self, spec: InputSpec, node: fx.Node, path: str, owners: dict[int, str]) -> str:
         """The name of a tensor of the state; that of its first owner, if its weight is tied."""
         stored = self.program.state_dict.get(spec.target or "")
-        owner = owners.setdefault(id(node if stored is None else stored), own)
-        if owner != own:
-            self._group(spec)[owner].also.append(own)
+        owner = owners.setdefault(id(node if stored is None else stored), path)
+        if owner != path:
+            self._group(spec)[owner].also.append(path)
             return owner
-        name = self._namer.fresh(own)
+        name = self._namer.fresh(path)
         trainable = isinstance(stored, torch.nn.Parameter) and stored.requires_grad
         self.specs[name] = spec_of(node, node.meta["val"])
         self._group(spec)[name] = State(name=name, spec=self.specs[name], trainable=trainable)
@@ -204,8 +204,10 @@ class Translation:
             case "view", _ if "dtype" in dict(call.attributes):
                 raise unsupported(node, "bits of one dtype read as another", "use .to(dtype)")
             case "to", ():
-                given = dict(call.attributes)
-                return Described("scalar_tensor", (), number_of(given["dtype"], given["self"]))
+                attributes = dict(call.attributes)
+                return Described(
+                    "scalar_tensor", (), number_of(attributes["dtype"], attributes["self"])
+                )
             case "as_strided", (str(source),):
                 inputs = (self._permuted(source, memory_order(node), layer_of(node, self.root)),)
             case (("add" | "sub" | "mul" | "div"), (str(other),)) if "self" in dict(
@@ -250,23 +252,23 @@ class Translation:
             return name
         spec = self.specs[name]
         permuted = Spec(spec.dtype, tuple(spec.shape[dim] for dim in order))
-        (made,) = self._add(Described("permute", (name,), (("dims", order),)), [permuted], layer)
-        return made
+        (output,) = self._add(Described("permute", (name,), (("dims", order),)), [permuted], layer)
+        return output
 
     def _assigned(self, target: str, value: str, layer: str) -> Described[str]:
         """A value that takes the place of a target, in the target's dtype and shape."""
-        own, given = self.specs[target], self.specs[value]
-        if given.dtype != own.dtype:
-            cast = Described("to", (value,), (("dtype", own.dtype),))
-            (value,) = self._add(cast, [Spec(own.dtype, given.shape)], layer)
-        return Described("expand", (value,), (("size", own.shape),))
+        target_spec, value_spec = self.specs[target], self.specs[value]
+        if value_spec.dtype != target_spec.dtype:
+            cast = Described("to", (value,), (("dtype", target_spec.dtype),))
+            (value,) = self._add(cast, [Spec(target_spec.dtype, value_spec.shape)], layer)
+        return Described("expand", (value,), (("size", target_spec.shape),))
 
     def _alike(self, call: Described[str], specs: Sequence[Spec]) -> bool:
         """Whether each result has the shape and dtype of the input at its place."""
-        given = [None if name is None else self.specs[name] for name in call.inputs]
-        if call.kind == "cat" and len(given) != 1:
+        inputs = [None if name is None else self.specs[name] for name in call.inputs]
+        if call.kind == "cat" and len(inputs) != 1:
             return False
-        return bool(given) and given[: len(specs)] == list(specs)
+        return bool(inputs) and inputs[: len(specs)] == list(specs)
 
     def _add(self, call: Described[str], specs: Sequence[Spec], layer: str) -> tuple[str, ...]:
         name = self._namer.fresh(layer, call.kind)
@@ -352,21 +354,29 @@ class Translation:
         self.found[node] = tuple(
             self._detached(name, layer) if region.detached else name for name in results
         )
-        inside = [own for own in module.graph.nodes if own.op == "placeholder" and is_tensor(own)]
+        inside = [
+            placeholder
+            for placeholder in module.graph.nodes
+            if placeholder.op == "placeholder" and is_tensor(placeholder)
+        ]
         for inner, (outer, before) in zip(inside, entering, strict=True):
             if self._name(inner) != before:
-                writer = next(own for own in module.graph.nodes if written_by(own) is not None)
+                writer = next(
+                    candidate
+                    for candidate in module.graph.nodes
+                    if written_by(candidate) is not None
+                )
                 self._write_out(outer, before, self._name(inner), writer, region.detached)
 
     def _inlined(
         self,
         graph: fx.Graph,
-        given: Sequence[object],
+        operands: Sequence[object],
         owner: torch.nn.Module,
         autocast: Autocast | None,
     ) -> list[str]:
         """The results of a graph within the graph, its operators taken as if they stood here."""
-        arguments, results = iter(given), list[str]()
+        arguments, results = iter(operands), list[str]()
         outside, self._autocast = self._autocast, autocast
         for inner in graph.nodes:
             if inner.op == "placeholder":

@@ -65,12 +65,12 @@ def tried(call: Call, *, learns: bool) -> str | None:
 them.
     """
     why = ""
-    for own in (_small(call), call):
-        if sum(spec.elements for spec in (*own.inputs, *own.outputs) if spec) > MOST_ELEMENTS:
+    for trial in (_small(call), call):
+        if sum(spec.elements for spec in (*trial.inputs, *trial.outputs) if spec) > MOST_ELEMENTS:
             continue
         try:
             for positive in (False, True):
-                _try(own, learns, positive)
+                _try(trial, learns, positive)
         except InputError:
             raise
         except Exception as error:  # whatever a foreign kernel raises
@@ -83,18 +83,21 @@ them.
 
 def _small(call: Call) -> Call:
     """The call on short tensors in float64, of which no dim is longer than it was."""
-    own = parse_definition(str(call[DEFINITION])).at(
+    definition = parse_definition(str(call[DEFINITION])).at(
         tuple(len(spec.shape) for spec in call.inputs if spec is not None)
     )
     held = {
-        index.place for read in own.reads for index in read.indices if isinstance(index, Window)
+        index.place
+        for read in definition.reads
+        for index in read.indices
+        if isinstance(index, Window)
     }
     sizes: dict[str, int] = {}
     inputs = []
-    for operand, spec in zip(own.operands, call.inputs, strict=True):
+    for operand, spec in zip(definition.operands, call.inputs, strict=True):
         assert spec is not None
         shape = []
-        for index, size in zip(own.indices(operand), spec.shape, strict=True):
+        for index, size in zip(definition.indices(operand), spec.shape, strict=True):
             if isinstance(index, Window) or index.name in held:
                 shape.append(size)
             else:
@@ -102,7 +105,7 @@ def _small(call: Call) -> Call:
                 shape.append(sizes.setdefault(index.name, min(size, short)))
         inputs.append(Spec(_widened(spec.dtype), tuple(shape)))
     seen = tuple(Spec(_widened(spec.dtype), spec.shape) for spec in call.outputs)
-    lengths = {name: min(integer(call, name), SHORT[0]) for _, name in own.lengths}
+    lengths = {name: min(integer(call, name), SHORT[0]) for _, name in definition.lengths}
     small = msgspec.structs.replace(
         call,
         inputs=tuple(inputs),
@@ -132,21 +135,21 @@ def _try(call: Call, learns: bool, positive: bool) -> None:
 def _drawn(call: Call, positive: bool) -> tuple[Tensor, ...]:
     """Random operands: normal, and once more positive, for roots and logarithms."""
     generator = torch.Generator().manual_seed(0)
-    found = []
+    operands = []
     for spec in call.inputs:
         assert spec is not None
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point:
-            own = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
-            found.append((own.abs() + 0.1 if positive else own).to(dtype).requires_grad_())
+            values = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
+            operands.append((values.abs() + 0.1 if positive else values).to(dtype).requires_grad_())
         else:
-            found.append(torch.randint(0, 2, spec.shape, generator=generator).to(dtype))
-    return tuple(found)
+            operands.append(torch.randint(0, 2, spec.shape, generator=generator).to(dtype))
+    return tuple(operands)
 
 
 def _gradients(call: Call, operands: Sequence[Tensor], total: Tensor) -> list[Tensor | None]:
     """By every operand that can have one; a kernel without a formula is refused."""
-    asked = [own for own in operands if own.requires_grad]
+    asked = [operand for operand in operands if operand.requires_grad]
     try:
         return list(torch.autograd.grad(total, asked, allow_unused=True))
     except Exception as error:  # whatever a foreign kernel raises
@@ -174,15 +177,15 @@ def _compare_pieces(
 ) -> None:
     """Run a split's pieces, and refuse it if values or gradients are not those of the whole."""
     whole, weights, gradients = expected
-    made, total = torch.zeros_like(whole), torch.zeros((), dtype=whole.dtype)
+    joined, total = torch.zeros_like(whole), torch.zeros((), dtype=whole.dtype)
     for piece in pieces(call, split, ways):
-        own = tuple(_cut(t, box) for t, box in zip(operands, piece.inputs, strict=True))
-        (part,) = run_call(piece.call, own)
+        piece_operands = tuple(_cut(t, box) for t, box in zip(operands, piece.inputs, strict=True))
+        (part,) = run_call(piece.call, piece_operands)
         place = _slices(piece.outputs[0])
-        made[place] += part.detach()
+        joined[place] += part.detach()
         total = total + (part * weights[place]).sum()
-    found = _gradients(call, operands, total) if gradients else []
-    for one, other in zip((made, *found), (whole, *gradients), strict=True):
+    piece_gradients = _gradients(call, operands, total) if gradients else []
+    for one, other in zip((joined, *piece_gradients), (whole, *gradients), strict=True):
         if not _close(one, other):
             raise InputError(
                 f"cut {ways} ways along {split.name}, the kernel of {call.kind} does not give what "
@@ -211,9 +214,9 @@ def _close(one: Tensor | None, other: Tensor | None) -> bool:
 
 def _compare_with_line(call: Call, operands: Sequence[Tensor], whole: Tensor) -> None:
     """Refuse a line whose value is another, where all its functions are known."""
-    own: Definition = parse_definition(str(call[DEFINITION]))
-    used = {part.function for part in parts(own.body) if isinstance(part, Apply)}
-    settings = {name: call[name] for name in own.parameters}
+    definition: Definition = parse_definition(str(call[DEFINITION]))
+    used = {part.function for part in parts(definition.body) if isinstance(part, Apply)}
+    settings = {name: call[name] for name in definition.parameters}
     numbers = {
         name: str(value)
         for name, value in settings.items()
@@ -222,17 +225,17 @@ def _compare_with_line(call: Call, operands: Sequence[Tensor], whole: Tensor) ->
     if not used <= FUNCTIONS.keys() or numbers.keys() != settings.keys():
         return
     arrays = [t.detach().double().numpy() for t in operands]
-    at = own.at(tuple(array.ndim for array in arrays))
-    told = torch.from_numpy(np.array(compute(at, numbers, arrays, {}, FUNCTIONS)))
-    if told.shape == whole.shape and _close(told.to(whole.dtype), whole):
+    at = definition.at(tuple(array.ndim for array in arrays))
+    expected = torch.from_numpy(np.array(compute(at, numbers, arrays, {}, FUNCTIONS)))
+    if expected.shape == whole.shape and _close(expected.to(whole.dtype), whole):
         return
-    place = _worst(told, whole) if told.shape == whole.shape else ()
+    place = _worst(expected, whole) if expected.shape == whole.shape else ()
     raise InputError(
-        f"the kernel of {call.kind} does not compute {own.line!r}: element {list(place)} is "
-        f"{float(whole[place]):.6g} by the kernel and {float(told[place]):.6g} by the line"
-        if told.shape == whole.shape
-        else f"the kernel of {call.kind} gives {list(whole.shape)}, and {own.line!r} "
-        f"{list(told.shape)}",
+        f"the kernel of {call.kind} does not compute {definition.line!r}: element {list(place)} is "
+        f"{float(whole[place]):.6g} by the kernel and {float(expected[place]):.6g} by the line"
+        if expected.shape == whole.shape
+        else f"the kernel of {call.kind} gives {list(whole.shape)}, and {definition.line!r} "
+        f"{list(expected.shape)}",
         "correct one of them",
     )
 

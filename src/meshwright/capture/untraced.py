@@ -51,7 +51,7 @@ def untraced(error: Exception, example: Example, title: str, place: str) -> Inpu
 
 
 def _tensors(example: Example) -> Iterator[tuple[str, Tensor]]:
-    for name, own in (*example.model.named_parameters(), *example.model.named_buffers()):
-        yield repr(name), own
-    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
-    yield from (("an input", own) for own in given if isinstance(own, Tensor))
+    for name, tensor in (*example.model.named_parameters(), *example.model.named_buffers()):
+        yield repr(name), tensor
+    leaves = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
+    yield from (("an input", leaf) for leaf in leaves if isinstance(leaf, Tensor))

@@ -37,7 +37,7 @@ def written_through(
         order = dict(attributes)["dims"]
         assert isinstance(order, tuple)
         places = [dim % len(order) for dim in order]
-        back = tuple(places.index(dim) for dim in range(len(places)))
-        return Described("permute", (value,), (("dims", back),))
+        inverse = tuple(places.index(dim) for dim in range(len(places)))
+        return Described("permute", (value,), (("dims", inverse),))
     assert view in _ORDERS, f"{view} is not reversible"
     return Described(view, (value,), attributes)

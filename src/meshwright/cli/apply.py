@@ -72,14 +72,14 @@ def apply_rules(
     from meshwright.rewrite.graphs.chain import apply_chain
 
     known = known_operators(operators)
-    found = all_rules(file, certificates, known)
-    named = [named_rule(name, found) for name in rule or ()]
+    available = all_rules(file, certificates, known)
+    named = [named_rule(name, available) for name in rule or ()]
     parameters = chosen_parameters(set_ or [])
     if output is not None:
         require_writable(output)
     if list_:
         require_lines(top)
-        rules = named or found
+        rules = named or available
         _show_matches(
             captured_graph(model, batch, operators=defined_operators(operators)),
             rules,
@@ -122,7 +122,7 @@ def _show_matches(
     from meshwright.rewrite.graphs.patterns import RuleSet
 
     # The same rule may be named twice in a chain.
-    once = tuple({own.name: own for own in rules}.values())
+    once = tuple({rule.name: rule for rule in rules}.values())
     matches = Matcher(graph, RuleSet(once, known), parameters).matches
     if json:
         print_json(matches_document(graph, matches))

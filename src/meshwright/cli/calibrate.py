@@ -76,17 +76,17 @@ def calibrate(
             raise InputError(f"{name} is {value:g}", "give 1 or more")
     kind = _device(device, ranks)
     calls = _calls(model, batch, chosen(dtype, _DTYPES, "--dtype"), largest)
-    found = _measure_operators(calls, kind, Path(out), budget, ranks)
-    for failure in found.failures:
+    outcome = _measure_operators(calls, kind, Path(out), budget, ranks)
+    for failure in outcome.failures:
         typer.echo(f"meshwright: {failure}", err=True)
     if cluster is not None and described is not None:
         _name_prices(described, out, cluster)
     if json:
-        print_json(calibration_document(found, len(calls), out))
+        print_json(calibration_document(outcome, len(calls), out))
         return
     new_console().print(
-        f"{found.measured} calls measured, {found.known} known before, "
-        f"{len(found.failures)} failed, of {len(calls)}; {found.stopped}. Prices in {out}."
+        f"{outcome.measured} calls measured, {outcome.known} known before, "
+        f"{len(outcome.failures)} failed, of {len(calls)}; {outcome.stopped}. Prices in {out}."
     )
 
 
@@ -117,12 +117,12 @@ def _name_prices(cluster: Cluster, prices: str, file: str) -> None:
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def _device(given: str, ranks: int | None) -> str:
+def _device(device: str, ranks: int | None) -> str:
     import torch
 
     from meshwright.base.errors import InputError
 
-    kind = chosen(given, ("cpu", "cuda"), "--device")
+    kind = chosen(device, ("cpu", "cuda"), "--device")
     if kind == "cuda" and ranks is not None:
         raise InputError("--ranks is about cores that ranks share", "leave it out for a GPU")
     if kind == "cuda" and not torch.cuda.is_available():

@@ -58,7 +58,9 @@ TRACES = (".json", ".pt2")
 
 def given(**values: int | None) -> Given:
     """The degrees and settings that were given; a switch that is off was not."""
-    return {name: own for name, own in values.items() if own is not None and own is not False}
+    return {
+        name: value for name, value in values.items() if value is not None and value is not False
+    }
 
 
 def parted(

@@ -83,15 +83,15 @@ def _alike(everything: list[Machine], word: str) -> list[Machine]:
     from meshwright.base.errors import InputError, nearest
     from meshwright.cluster.islands import regular_parts
 
-    def said(own: Machine) -> str:
-        devices = (part.device.name for part in regular_parts(own))
-        return f"{own.name} {' '.join(devices)} {own.description} {own.source}".lower()
+    def said(machine: Machine) -> str:
+        devices = (part.device.name for part in regular_parts(machine))
+        return f"{machine.name} {' '.join(devices)} {machine.description} {machine.source}".lower()
 
-    found = [own for own in everything if word.lower() in said(own)]
-    if not found:
+    matching = [machine for machine in everything if word.lower() in said(machine)]
+    if not matching:
         raise InputError(
             f"no cluster of the catalogue is like {word!r}",
-            f"{nearest(word, [own.name for own in everything])}; or describe yours "
+            f"{nearest(word, [machine.name for machine in everything])}; or describe yours "
             "(docs/clusters.md)",
         )
-    return found
+    return matching

@@ -62,12 +62,12 @@ def joined(words: list[str], at: int) -> tuple[list[str], int]:
     >>> joined(["meshwright", "plan", "zoo", ":", "be"], 4)
     (['meshwright', 'plan', 'zoo:be'], 2)
     """
-    found: list[str] = []
+    merged: list[str] = []
     after = at
     for number, word in enumerate(words):
-        if found and number and (word == ":" or words[number - 1] == ":"):
-            found[-1] += word
+        if merged and number and (word == ":" or words[number - 1] == ":"):
+            merged[-1] += word
             after -= number <= at
         else:
-            found.append(word)
-    return found, after
+            merged.append(word)
+    return merged, after

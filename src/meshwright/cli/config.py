@@ -51,13 +51,13 @@ def _read(path: str) -> dict[str, Any]:
         ) from None
 
 
-def _section(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
+def _section(command: Command, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Sections of a group, or options of a verb."""
     below: Mapping[str, Command] | None = getattr(command, "commands", None)
     if below is None:
-        return _options(command, given)
-    found = {}
-    for name, content in given.items():
+        return _options(command, settings)
+    parsed = {}
+    for name, content in settings.items():
         if name not in below:
             raise InputError(f"there is no verb {name!r}", nearest(name, below))
         if not isinstance(content, dict):
@@ -65,24 +65,24 @@ def _section(command: Command, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name!r} is {shown(content)}", f"begin a section with [{name}], options below it"
             )
         try:
-            found[name] = _section(below[name], content)
+            parsed[name] = _section(below[name], content)
         except InputError as error:
             raise error.at(f"[{name}]") from None
-    return found
+    return parsed
 
 
-def _options(verb: Command, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options(verb: Command, settings: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Option] = {}
-    for own in verb.params:
-        if own.param_type_name == "option" and "--help" not in own.opts:
-            long = max((name for name in own.opts if name.startswith("--")), key=len)
-            known[long.removeprefix("--")] = own
-    found = {}
-    for name, value in given.items():
+    for parameter in verb.params:
+        if parameter.param_type_name == "option" and "--help" not in parameter.opts:
+            long = max((name for name in parameter.opts if name.startswith("--")), key=len)
+            known[long.removeprefix("--")] = parameter
+    options = {}
+    for name, value in settings.items():
         if name not in known:
             raise InputError(f"there is no option {name!r}", nearest(name, known))
-        found[known[name].name] = _as_given(name, value, repeated=known[name].multiple)
-    return found
+        options[known[name].name] = _as_given(name, value, repeated=known[name].multiple)
+    return options
 
 
 def _as_given(name: str, value: object, *, repeated: bool) -> object:
@@ -90,12 +90,12 @@ def _as_given(name: str, value: object, *, repeated: bool) -> object:
     if isinstance(value, dict) or (isinstance(value, list) and not repeated):
         raise InputError(f"{name!r} is {shown(value)}", "give one value")
     if isinstance(value, list):
-        return [str(own) for own in value]
+        return [str(entry) for entry in value]
     if repeated:
         return [str(value)]
     return value if isinstance(value, bool) else str(value)
 
 
-def config_file(given: str | None) -> str | None:
+def config_file(path: str | None) -> str | None:
     """The file that --config or else MESHWRIGHT_CONFIG names."""
-    return given or os.environ.get("MESHWRIGHT_CONFIG") or None
+    return path or os.environ.get("MESHWRIGHT_CONFIG") or None

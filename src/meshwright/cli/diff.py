@@ -37,27 +37,27 @@ def diff(
     from meshwright.simulate.simulation import simulate
 
     with share_bar("simulating (the first time compiles for a minute or two)"):
-        found = contrast(*map(simulate, plans))
+        contrasted = contrast(*map(simulate, plans))
     if json:
-        print_json(contrast_document(found, (one, other)))
+        print_json(contrast_document(contrasted, (one, other)))
     else:
-        print_parts(*_parts(found, (one, other), top))
+        print_parts(*_parts(contrasted, (one, other), top))
 
 
-def _parts(found: Contrast, names: tuple[str, str], top: int) -> list[str | Table]:
+def _parts(contrasted: Contrast, names: tuple[str, str], top: int) -> list[str | Table]:
     """What is printed, part by part."""
     from meshwright.report import differences as report
 
-    parts: list[str | Table] = [report.describe_contrast(found, names)]
-    if found.same:
+    parts: list[str | Table] = [report.describe_contrast(contrasted, names)]
+    if contrasted.same:
         return parts
-    parts += [report.table_of_predictions(found), report.table_of_waits(found)]
-    if found.options:
-        parts.append(report.table_of_options(found))
-    if found.layouts or any(found.alone):
-        parts.append(report.table_of_layouts(found, top))
-        parts.append(report.describe_layouts(found, top))
-    if found.collectives:
-        parts.append(report.table_of_changes(found, top))
-        parts.append(report.describe_changes(found, top))
+    parts += [report.table_of_predictions(contrasted), report.table_of_waits(contrasted)]
+    if contrasted.options:
+        parts.append(report.table_of_options(contrasted))
+    if contrasted.layouts or any(contrasted.alone):
+        parts.append(report.table_of_layouts(contrasted, top))
+        parts.append(report.describe_layouts(contrasted, top))
+    if contrasted.collectives:
+        parts.append(report.table_of_changes(contrasted, top))
+        parts.append(report.describe_changes(contrasted, top))
     return parts

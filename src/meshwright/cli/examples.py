@@ -19,8 +19,8 @@ def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     if below is None:
         yield path, command
         return
-    for name, own in below.items():
-        yield from verbs(own, f"{path} {name}")
+    for name, verb in below.items():
+        yield from verbs(verb, f"{path} {name}")
 
 
 def example_of(verb: Any) -> str:

@@ -12,9 +12,9 @@ class Exit(IntEnum):
 
     def __new__(cls, code: int, meaning: str) -> Exit:
         """A code that knows its meaning."""
-        own = int.__new__(cls, code)
-        own._value_, own.meaning = code, meaning
-        return own
+        exit_code = int.__new__(cls, code)
+        exit_code._value_, exit_code.meaning = code, meaning
+        return exit_code
 
     def __str__(self) -> str:
         return f"{self.value} {self.name.lower().replace('_', ' ')}"

@@ -60,15 +60,15 @@ def explain(
     from meshwright.configs.explain_plan import explained_beside_recipes
 
     with share_bar("explaining (the first time compiles for a minute or two)") as show:
-        found = explained_beside_recipes(
+        explained = explained_beside_recipes(
             loaded, seconds=SECONDS, memory=limit, budget=searches, progress=show
         )
     if json:
         from meshwright.report.explained_documents import explained_document
 
-        print_json(explained_document(found) | {"backend": loaded.backend})
+        print_json(explained_document(explained) | {"backend": loaded.backend})
     else:
-        print_parts(*_parts(found, top))
+        print_parts(*_parts(explained, top))
 
 
 def chosen_searches(text: str) -> Budget | None:
@@ -78,29 +78,29 @@ def chosen_searches(text: str) -> Budget | None:
     return None if text.strip() == "0" else chosen_budget(text)
 
 
-def _parts(found: Explained, top: int) -> list[str | Table]:
+def _parts(explained: Explained, top: int) -> list[str | Table]:
     """What is printed, part by part."""
     from meshwright.report import explained as report
     from meshwright.report import what_ifs
     from meshwright.report.decisions import describe_decisions, table_of_decisions
 
-    spent, step = found.spending, found.planned.best.prediction.step
-    parts: list[str | Table] = [report.describe_explained(found)]
-    if found.decisions:
-        parts.append(table_of_decisions(found.decisions, step, top, found.planned.plan))
-        told = describe_decisions(found.decisions, top)
-        parts.append(f"{told} {report.describe_better(found.decisions, step)}")
+    spent, step = explained.spending, explained.planned.best.prediction.step
+    parts: list[str | Table] = [report.describe_explained(explained)]
+    if explained.decisions:
+        parts.append(table_of_decisions(explained.decisions, step, top, explained.planned.plan))
+        sentence = describe_decisions(explained.decisions, top)
+        parts.append(f"{sentence} {report.describe_better(explained.decisions, step)}")
     parts.append(report.table_of_stretches(spent.stretches, top))
     parts.append(report.describe_stretches(spent.stretches, top))
     parts.append(report.table_of_links(spent.links))
     parts.append(report.table_of_kinds(spent.kinds, top))
     if spent.collectives:
         parts.append(report.table_of_collectives(spent.collectives, top))
-    parts.append(report.describe_costs(found, top))
-    if found.helps:
-        parts += [report.table_of_helps(found.helps), report.describe_helps()]
-    if found.what_ifs:
-        parts += [what_ifs.table_of_what_ifs(found), what_ifs.describe_what_ifs()]
-    if found.stopped in report.STOPPED:
-        parts.append(report.STOPPED[found.stopped])
+    parts.append(report.describe_costs(explained, top))
+    if explained.helps:
+        parts += [report.table_of_helps(explained.helps), report.describe_helps()]
+    if explained.what_ifs:
+        parts += [what_ifs.table_of_what_ifs(explained), what_ifs.describe_what_ifs()]
+    if explained.stopped in report.STOPPED:
+        parts.append(report.STOPPED[explained.stopped])
     return parts

@@ -34,19 +34,21 @@ def export(
 
     target_named(to)
     loaded = load_plan(plan)
-    found = exported(loaded, graph_of_plan(loaded), to)
-    folder, before = _written(found, out)
+    exported_plan = exported(loaded, graph_of_plan(loaded), to)
+    folder, before = _written(exported_plan, out)
     if json:
         from meshwright.report.exported import exported_document
 
-        print_json(exported_document(found) | {"folder": folder})
+        print_json(exported_document(exported_plan) | {"folder": folder})
     else:
         from meshwright.report.exported import describe_exported, table_of_exported
 
-        print_parts(table_of_exported(found), describe_exported(found, folder) + before)
+        print_parts(
+            table_of_exported(exported_plan), describe_exported(exported_plan, folder) + before
+        )
 
 
-def _written(found: Exported, out: str) -> tuple[str, str]:
+def _written(exported_plan: Exported, out: str) -> tuple[str, str]:
     """The folder, and what became of files of the same names that say something else."""
     from pathlib import Path
 
@@ -61,7 +63,7 @@ def _written(found: Exported, out: str) -> tuple[str, str]:
             f"--out {out!r} cannot be made ({error.strerror})", "name a folder"
         ) from None
     before = ""
-    for name, text in found.files:
+    for name, text in exported_plan.files:
         place = folder / name
         if not place.is_file() or place.read_bytes() != text.encode():
             before += set_aside(str(place))

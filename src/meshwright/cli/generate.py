@@ -74,21 +74,21 @@ def generate_rules(
     require_seconds(seconds)
     if output is not None:
         require_writable(output)
-    own = {} if operators is None else read_operators(operators)
+    definitions = {} if operators is None else read_operators(operators)
     if forms:
-        rules, document, summary = _forms(own, seconds, jobs)
+        rules, document, summary = _forms(definitions, seconds, jobs)
     else:
-        templates = chosen_set(set_, own)
-        certain = partial(is_certain, known={**DEFINITIONS, **own}, seconds=seconds)
-        found, taken = _enumerated(templates, size, certain, own, jobs, _folder(resume))
-        rules = _general(found.rules, certain) if general else found.rules
-        document = generated_document(rules, found, taken)
+        templates = chosen_set(set_, definitions)
+        certain = partial(is_certain, known={**DEFINITIONS, **definitions}, seconds=seconds)
+        generated, taken = _enumerated(templates, size, certain, definitions, jobs, _folder(resume))
+        rules = _general(generated.rules, certain) if general else generated.rules
+        document = generated_document(rules, generated, taken)
         summary = [
-            table_of_tallies(found.tallies),
+            table_of_tallies(generated.tallies),
             f"Proved: {counted(len(rules), 'rule')}, found in {format_seconds(taken)}.",
         ]
-        if found.stopped == "interrupted":
-            if not found.rules:
+        if generated.stopped == "interrupted":
+            if not generated.rules:
                 raise KeyboardInterrupt
             summary.append("Interrupted: these are the rules so far; --resume DIR goes on.")
     if output is not None:
@@ -100,7 +100,7 @@ def generate_rules(
 
 
 def _forms(
-    own: dict[str, Definition], seconds: float, jobs: int
+    definitions: dict[str, Definition], seconds: float, jobs: int
 ) -> tuple[tuple[Rule, ...], dict[str, object], list[str | Table]]:
     """Rules for every way to cut the operators of a file, or all shipped ones."""
     from meshwright.base.units import counted
@@ -109,14 +109,14 @@ def _forms(
     from meshwright.rewrite.library.forms import forms
     from meshwright.rewrite.verify.many import judge
 
-    made = [rule for one in (own or DEFINITIONS).values() for rule in forms(one)]
+    candidates = [rule for one in (definitions or DEFINITIONS).values() for rule in forms(one)]
     with share_bar("proving") as show:
         judged = judge(
-            made,
-            {**DEFINITIONS, **own},
+            candidates,
+            {**DEFINITIONS, **definitions},
             seconds=seconds,
             processes=jobs,
-            progress=counting(show, len(made)),
+            progress=counting(show, len(candidates)),
         )
     if judged.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -134,7 +134,7 @@ def _enumerated(
     templates: Templates,
     size: int,
     certain: Prove,
-    own: dict[str, Definition],
+    definitions: dict[str, Definition],
     jobs: int,
     folder: Path | None,
 ) -> tuple[GeneratedRules, float]:
@@ -144,28 +144,28 @@ def _enumerated(
 
     begin = time.perf_counter()
     with share_bar("enumerating") as show:
-        found = generate(
+        generated = generate(
             templates,
             size,
             certain,
-            known={**DEFINITIONS, **own},
+            known={**DEFINITIONS, **definitions},
             processes=jobs,
             folder=folder,
             progress=lambda what, done, total: show(done / total, f"{what}: {done} of {total}"),
         )
-    return found, time.perf_counter() - begin
+    return generated, time.perf_counter() - begin
 
 
 def _general(rules: Sequence[Rule], certain: Prove) -> tuple[Rule, ...]:
     """Each rule for any rank and degree, where that is proved."""
     from meshwright.rewrite.generate.general import generalised
 
-    found = []
+    general_rules = []
     with share_bar("any rank and degree") as show:
         for number, rule in enumerate(rules, 1):
-            found.append(generalised(rule, certain))
+            general_rules.append(generalised(rule, certain))
             show(number / len(rules), f"any rank and degree: {number} of {len(rules)}")
-    return tuple(found)
+    return tuple(general_rules)
 
 
 def _folder(path: str | None) -> Path | None:

@@ -100,9 +100,9 @@ def everywhere(
 
 def command() -> Any:
     """The parser, with all verbs."""
-    made = typer.main.get_command(app)
-    keep_examples(made)
-    return made
+    parser = typer.main.get_command(app)
+    keep_examples(parser)
+    return parser
 
 
 def _called() -> int:
@@ -185,10 +185,10 @@ def _chosen_degree(verb: str, option: str) -> str:
 
 def _from_file(error: typer.BadParameter) -> bool:
     """Whether the value was not typed but configured."""
-    own = getattr(error, "param", None)
-    if error.ctx is None or own is None:
+    parameter = getattr(error, "param", None)
+    if error.ctx is None or parameter is None:
         return False
-    source = error.ctx.get_parameter_source(own.name)
+    source = error.ctx.get_parameter_source(parameter.name)
     return source is not None and source.name == "DEFAULT_MAP"
 
 

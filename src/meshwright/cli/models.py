@@ -44,8 +44,8 @@ def models(
 
     kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
     known = {name: figures_of(name) for name in names} if names else zoo_figures()
-    figures = [own.with_optimizer(kind) for own in known.values()]
-    batches = {name: own.batch for name, own in known.items()}
+    figures = [figure.with_optimizer(kind) for figure in known.values()]
+    batches = {name: figure.batch for name, figure in known.items()}
     if json:
         from meshwright.report.documents import figures_document
 

@@ -104,7 +104,7 @@ def chosen_cluster(
 
     machine = chosen_machine(name, nodes, gpus, resize, None, None)
     if not isinstance(machine, Cluster):
-        islands = ", ".join(own.name for own in machine.islands)
+        islands = ", ".join(island.name for island in machine.islands)
         raise InputError(
             f"cluster {machine.name!r} is a sum of islands ({islands}), and not regular",
             f"name one island, as {name}#{machine.islands[0].name}, or take 'meshwright plan'",
@@ -151,7 +151,7 @@ def slow_parts(slow: list[str] | None) -> dict[str, float]:
     """Parts of a machine and their speed, from PART=SHARE."""
     from meshwright.base.errors import InputError, shown
 
-    found: dict[str, float] = {}
+    speeds: dict[str, float] = {}
     for text in slow or ():
         part, _, share = (half.strip() for half in text.partition("="))
         try:
@@ -160,11 +160,11 @@ def slow_parts(slow: list[str] | None) -> dict[str, float]:
             raise InputError(
                 f"--slow {shown(text)} is no PART=SHARE", "write it as 'node3.gpu5=0.8'"
             ) from None
-        if found.setdefault(part, speed) != speed:
+        if speeds.setdefault(part, speed) != speed:
             raise InputError(
-                f"--slow gives {part!r} the speeds {found[part]:g} and {speed:g}", "keep one"
+                f"--slow gives {part!r} the speeds {speeds[part]:g} and {speed:g}", "keep one"
             )
-    return found
+    return speeds
 
 
 def _sizes(nodes: int | None, gpus: int | None, resize: list[str] | None) -> dict[str, int]:
@@ -184,14 +184,14 @@ def _sizes(nodes: int | None, gpus: int | None, resize: list[str] | None) -> dic
     return sizes
 
 
-def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
+def chosen(choice: str, allowed: tuple[_T, ...], option: str) -> _T:
     """The allowed value that was given."""
     from meshwright.base.errors import InputError, nearest
 
     for value in allowed:
-        if value == given:
+        if value == choice:
             return value
-    raise InputError(f"{option} is {given!r}", nearest(given, allowed))
+    raise InputError(f"{option} is {choice!r}", nearest(choice, allowed))
 
 
 def captured_graph(
@@ -232,9 +232,9 @@ def graph_of_plan(plan: Plan) -> OperatorGraph:
         return plan.graph
     from meshwright.capture.defined import definitions_in
 
-    dtypes = {own.tensor.dtype for own in plan.graph.parameters}
+    dtypes = {parameter.tensor.dtype for parameter in plan.graph.parameters}
     graph = captured_graph(plan.model, plan.batch, operators=definitions_in(plan.graph))
-    if {own.tensor.dtype for own in graph.parameters} != dtypes and len(dtypes) == 1:
+    if {parameter.tensor.dtype for parameter in graph.parameters} != dtypes and len(dtypes) == 1:
         from meshwright.graph.dtypes import in_dtype
 
         return in_dtype(graph, dtypes.pop())

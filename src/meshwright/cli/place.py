@@ -122,8 +122,8 @@ def _show_sweep(ranker: Ranker, ranking: Ranking, json: bool) -> None:
     from meshwright.report import placements as tables
     from meshwright.search.rank import sweep
 
-    found = [ranked.placement for ranked in ranking.placements]
-    swept = sweep(ranker, found, ranking.best.reductions[0].reduction, SWEEP)
+    placements = [ranked.placement for ranked in ranking.placements]
+    swept = sweep(ranker, placements, ranking.best.reductions[0].reduction, SWEEP)
     if json:
         print_json(documents.sweep_document(ranker, swept))
     else:
@@ -135,8 +135,8 @@ def _show_pairs(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
     from meshwright.report import placements as tables
     from meshwright.search.rank import rank_pairs
 
-    found = [ranked.placement for ranked in ranking.placements]
-    pairs = rank_pairs(ranker, found, ranking.best.reductions[0].reduction)
+    placements = [ranked.placement for ranked in ranking.placements]
+    pairs = rank_pairs(ranker, placements, ranking.best.reductions[0].reduction)
     if json:
         print_json(documents.pairs_document(ranker, pairs))
     else:

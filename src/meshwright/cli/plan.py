@@ -168,26 +168,26 @@ def plan(
         constraints=constraints,
         added=user_rules(graph, operators, rules, certificates),
     )
-    found = _searched(question, how, first)
+    results = _searched(question, how, first)
     before = set_aside(path, report, trace)
-    saved = msgspec.structs.replace(found[0].best.plan, model=model, batch=batch)
-    found = (found[0]._replace(best=found[0].best._replace(plan=saved)), *found[1:])
+    saved = msgspec.structs.replace(results[0].best.plan, model=model, batch=batch)
+    results = (results[0]._replace(best=results[0].best._replace(plan=saved)), *results[1:])
     save_plan(saved, path)
-    prices = prices_of(found[0].plan, programs=programs)
+    prices = prices_of(results[0].plan, programs=programs)
     wanted = explain or report is not None
     searches = own.searches(how.budget) if report is not None else None
-    reasons = explained(found[0], prices, searches) if wanted else NOTHING
+    reasons = explained(results[0], prices, searches) if wanted else NOTHING
     decisions = reasons.decisions
-    write(found[0], reasons, prices, report, trace)
+    write(results[0], reasons, prices, report, trace)
     if json:
         asked = {"backend": backend, "programs": programs, "seed": seed, "budget": budget}
-        document = _document(found, decisions, how, pareto)
+        document = _document(results, decisions, how, pareto)
         print_json(document | asked | {"saved": path, "report": report, "trace": trace})
         return
-    parts = _parts(found, prices, how, pareto)
+    parts = _parts(results, prices, how, pareto)
     if explain:
-        parts += _explained(found[0], decisions, prices, top)
-    print_parts(*parts, _next(path, report, trace, before, _trained(found[0], path), target))
+        parts += _explained(results[0], decisions, prices, top)
+    print_parts(*parts, _next(path, report, trace, before, _trained(results[0], path), target))
 
 
 class _How(NamedTuple):
@@ -274,11 +274,13 @@ def _next(
 ) -> str:
     """Where everything is, and what to do with it."""
     places = {"plan": path, "report": report, "trace": trace}
-    told = [f"The {what} is in {place}." for what, place in places.items() if place is not None]
+    sentences = [
+        f"The {what} is in {place}." for what, place in places.items() if place is not None
+    ]
     export = [] if target is None else [f"  meshwright export {path} --to {target}   write it"]
     return "\n".join(
         (
-            f"{' '.join(told)}{before} Next:",
+            f"{' '.join(sentences)}{before} Next:",
             *export,
             f"  meshwright explain {path}   why, where the time goes, what would help",
             f"  meshwright report {path}    the same as an HTML page",
@@ -287,20 +289,20 @@ def _next(
     )
 
 
-def _trained(found: PlanResult, path: str) -> str:
+def _trained(planned: PlanResult, path: str) -> str:
     """How to train by a plan, or why not."""
-    if not found.best.fits(found.question.memory):
+    if not planned.best.fits(planned.question.memory):
         return (
             "  it does not fit: plan anew with what helps, see above, before you run or export it"
         )
-    if found.question.graph.loss is None:
+    if planned.question.graph.loss is None:
         return "  it has no loss: capture the model with one to train by a plan"
-    ranks = found.question.cluster.devices
+    ranks = planned.question.cluster.devices
     return f"  torchrun ... -m meshwright run {path}   train by it on {ranks} ranks"
 
 
 def _parts(
-    found: Sequence[PlanResult], prices: CollectivePrices, how: _How, pareto: bool
+    results: Sequence[PlanResult], prices: CollectivePrices, how: _How, pareto: bool
 ) -> list[str | Table]:
     """What is printed, part by part."""
     from meshwright.explain.step_parts import step_parts
@@ -308,14 +310,14 @@ def _parts(
     from meshwright.report.predictions import describe_refused
     from meshwright.simulate.simulation import simulate
 
-    best = found[0]
+    best = results[0]
     parts: list[str | Table] = [report.describe_question(best), report.table_of_planned(best)]
     if best.refused:
         parts.append(describe_refused(best.refused))
     if how.devices is not None:
-        parts.append(report.table_of_machines(found))
-    told = report.describe_planned(best, step_parts(simulate(best.plan, prices)))
-    parts.append("\n".join((told, *report.describe_hints(best))))
+        parts.append(report.table_of_machines(results))
+    description = report.describe_planned(best, step_parts(simulate(best.plan, prices)))
+    parts.append("\n".join((description, *report.describe_hints(best))))
     return [*parts, report.table_of_front(best)] if pareto else parts
 
 
@@ -338,14 +340,14 @@ def _explained(
 
 
 def _document(
-    found: Sequence[PlanResult], decisions: Sequence[Decision], how: _How, pareto: bool
+    results: Sequence[PlanResult], decisions: Sequence[Decision], how: _How, pareto: bool
 ) -> Document:
     """What a script gets."""
     from meshwright.report import planned_documents as documents
 
-    document = documents.planned_document(found[0], decisions)
+    document = documents.planned_document(results[0], decisions)
     if pareto:
-        document |= documents.front_document(found[0])
+        document |= documents.front_document(results[0])
     if how.devices is not None:
-        document |= documents.machines_document(found)
+        document |= documents.machines_document(results)
     return document

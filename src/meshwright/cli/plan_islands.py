@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from meshwright.search.budget import Budget
 
 
-def refuse_regular_options(machine: IslandCluster, given: Mapping[str, object]) -> None:
+def refuse_regular_options(machine: IslandCluster, options: Mapping[str, object]) -> None:
     """Refuse what only plans of regular clusters know."""
     from meshwright.base.errors import InputError
 
-    for option, value in given.items():
+    for option, value in options.items():
         if value:
             raise InputError(
                 f"--{option} is given, and {machine.name!r} is a sum of islands",
@@ -65,20 +65,20 @@ def plan_on_islands(
 
     question = IslandQuestion(graph=graph, cluster=machine, training=training)
     with share_bar("planning (the first time compiles for a minute or two)") as show:
-        found = best_island_plan(
+        planned = best_island_plan(
             question, budget, backend=backend_named(backend), seed=seed, cores=cores, progress=show
         )
     before = set_aside(path)
-    save_island_plan(msgspec.structs.replace(found.best.plan, model=model), path)
+    save_island_plan(msgspec.structs.replace(planned.best.plan, model=model), path)
     if json:
-        print_json(report.island_document(found) | {"saved": path})
+        print_json(report.island_document(planned) | {"saved": path})
         return
-    best = found.best
+    best = planned.best
     print_parts(
-        report.describe_island_question(found),
-        report.table_of_alternatives(found),
+        report.describe_island_question(planned),
+        report.table_of_alternatives(planned),
         report.table_of_island_parts(best.plan, best.prediction),
-        report.describe_island_planned(found),
+        report.describe_island_planned(planned),
         f"The plan is in {path}.{before} Next:\n"
         f"  meshwright explain {path}   who is slow, what leaving an island out gives\n"
         f"  meshwright replan {path} --without PART   the best plan for what is left",
@@ -98,7 +98,7 @@ def explain_islands(path: str, *, json: bool) -> None:
     without = left_out(plan, prediction)
     if json:
         document = report.plan_document(IslandCandidate(plan, prediction))
-        print_json(document | {"without": [found._asdict() for found in without]})
+        print_json(document | {"without": [omission._asdict() for omission in without]})
         return
     print_parts(
         f"plan '{plan.origin}' on {plan.cluster.name}: every figure is predicted",

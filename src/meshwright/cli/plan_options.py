@@ -192,8 +192,8 @@ def require_target(target: str | None, devices: int | None, start: str | None) -
     from meshwright.export.exported import target_named
 
     target_named(target)
-    for name, given in (("--devices", devices), ("--start", start)):
-        if given is not None:
+    for name, value in (("--devices", devices), ("--start", start)):
+        if value is not None:
             raise InputError(
                 f"--for {target} is given with {name}, which is for plans of any kind",
                 f"leave {name} or --for out",

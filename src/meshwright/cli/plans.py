@@ -173,7 +173,7 @@ def compare(
     from meshwright.search.compare import compare as side_by_side
 
     with share_bar("simulating baselines (the first time compiles for a minute or two)") as show:
-        found = side_by_side(
+        comparison = side_by_side(
             graph,
             machine,
             allowed,
@@ -189,23 +189,25 @@ def compare(
         )
     before = set_aside(out)
     if out is not None:
-        save_plan(msgspec.structs.replace(found.searched.plan, model=model, batch=batch), out)
+        save_plan(msgspec.structs.replace(comparison.searched.plan, model=model, batch=batch), out)
     known = recipes(graph, machine, machine.device.memory, training=training, backend=library)
-    old = (found.strategies[:-1], found.refused) if papers else ((), ())
-    found = found._replace(
-        strategies=(*known.fitted, *old[0], found.strategies[-1]),
+    old = (comparison.strategies[:-1], comparison.refused) if papers else ((), ())
+    comparison = comparison._replace(
+        strategies=(*known.fitted, *old[0], comparison.strategies[-1]),
         refused=(*known.refused, *old[1]),
     )
     if json:
         asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": out}
-        print_json(plans.comparison_document(found, asked))
+        print_json(plans.comparison_document(comparison, asked))
         return
-    sentences = [describe_refused(found.refused)] if found.refused else []
-    sentences.append(plans.describe_search(found))
+    sentences = [describe_refused(comparison.refused)] if comparison.refused else []
+    sentences.append(plans.describe_search(comparison))
     if out is not None:
         sentences.append(f"The plan of the search is in {out}.{before}")
     print_parts(
-        plans.describe_comparison(found), plans.table_of_strategies(found), "\n".join(sentences)
+        plans.describe_comparison(comparison),
+        plans.table_of_strategies(comparison),
+        "\n".join(sentences),
     )
 
 

@@ -30,7 +30,7 @@ def reduce_over_islands(
     machine: IslandCluster,
     axes: Sequence[Axis],
     reduction: Reduction,
-    given: Mapping[str, object],
+    regular_options: Mapping[str, object],
     options: ReduceOptions,
 ) -> None:
     """Show the cheapest program of each way to cross, or one that is given.
@@ -48,17 +48,17 @@ def reduce_over_islands(
     from meshwright.search.rank import MOST_STEPS
 
     backend, algorithm, program, limit, top, json = options
-    _refuse(machine, axes, reduction, given)
+    _refuse(machine, axes, reduction, regular_options)
     way, library = chosen(algorithm, ALGORITHMS, "--algorithm"), backend_named(backend)
     if way not in {"best", *(known for _, known in library.table)}:
         raise InputError(f"{backend} has no {way} algorithm", "take --algorithm ring or best")
     if not 1 <= limit <= MOST_STEPS:
         raise InputError(f"--limit is {limit}", f"give 1 to {MOST_STEPS}")
     predictor = IslandPredictor(
-        machine, lambda own: Pricer(own, library, way), reduction.bytes, limit=limit
+        machine, lambda cluster: Pricer(cluster, library, way), reduction.bytes, limit=limit
     )
     if program is not None:
-        names = [own.name for own in machine.islands]
+        names = [island.name for island in machine.islands]
         programs = [predictor.predict(IslandProgram.parse(program, names))]
     else:
         programs = predictor.cheapest_of_each()
@@ -82,12 +82,12 @@ def _refuse(
     machine: IslandCluster,
     axes: Sequence[Axis],
     reduction: Reduction,
-    given: Mapping[str, object],
+    regular_options: Mapping[str, object],
 ) -> None:
     """Refuse what only reductions on regular clusters know."""
     from meshwright.base.errors import InputError
 
-    for option, value in given.items():
+    for option, value in regular_options.items():
         if value:
             raise InputError(
                 f"--{option} is given, and {machine.name!r} is a sum of islands",

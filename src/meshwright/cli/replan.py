@@ -149,10 +149,10 @@ def _searched(
     if isinstance(left, Cluster):
         memory = left.device.memory
         question = PlanRequest(graph=graph, cluster=left, memory=memory, training=training)
-        found = best_plan(question, budget, backend=backend, seed=seed, cores=cores).best
+        candidate = best_plan(question, budget, backend=backend, seed=seed, cores=cores).best
         set_aside(path)
-        save_plan(msgspec.structs.replace(found.plan, model=names[0], batch=names[1]), path)
-        return found.prediction.step, levels_text(left)
+        save_plan(msgspec.structs.replace(candidate.plan, model=names[0], batch=names[1]), path)
+        return candidate.prediction.step, levels_text(left)
     asked = IslandQuestion(graph=graph, cluster=left, training=training)
     best = best_island_plan(
         asked, budget, backend=backend, seed=seed, cores=cores, progress=show

@@ -131,13 +131,13 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
     from meshwright.explain.replan import replanned, unanswered
     from meshwright.explain.what_if import helps
 
-    found, (plan, prediction), question = NOTHING, planned.best, planned.question
+    reasons, (plan, prediction), question = NOTHING, planned.best, planned.question
     if planned.stopped == "interrupted":
-        return found
+        return reasons
     try:
         with share_bar("explaining") as show:
             end = time.monotonic() + EXPLAINING
-            found = Reasons(helps=helps(plan, question.memory, lambda: time.monotonic() > end))
+            reasons = Reasons(helps=helps(plan, question.memory, lambda: time.monotonic() > end))
             decisions = explain(
                 plan,
                 prices=prices,
@@ -145,22 +145,25 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
                 memory=question.memory,
                 deadline=end,
             )
-            found = found._replace(decisions=decisions)
+            reasons = reasons._replace(decisions=decisions)
             if searches is None:
-                return found
-            told = partial(show, 1.0)
+                return reasons
+            progress = partial(show, 1.0)
             for confirming in confirmed(
-                plan, question, decisions, searches, step=prediction.step, told=told
+                plan, question, decisions, searches, step=prediction.step, told=progress
             ):
-                found = found._replace(decisions=confirming)
+                reasons = reasons._replace(decisions=confirming)
             known = partial(known_plan, searches, backend_named(plan.backend))
-            for own in replanned(plan, question, searches, told, helps=found.helps, known=known):
-                found = found._replace(
-                    what_ifs=(*found.what_ifs, own), helps=unanswered(found.helps, [own])
+            for what_if in replanned(
+                plan, question, searches, progress, helps=reasons.helps, known=known
+            ):
+                reasons = reasons._replace(
+                    what_ifs=(*reasons.what_ifs, what_if),
+                    helps=unanswered(reasons.helps, [what_if]),
                 )
     except KeyboardInterrupt:
         pass
-    return found
+    return reasons
 
 
 def write(

@@ -34,13 +34,13 @@ def defined_operators(operators: str | None) -> dict[str, Definition]:
     return {} if operators is None else read_operators(operators)
 
 
-def named_rule(name: str, found: Iterable[Rule]) -> Rule:
+def named_rule(name: str, rules: Iterable[Rule]) -> Rule:
     """The rule of that name; there are too many to list them all in a sentence."""
     import difflib
 
     from meshwright.base.errors import InputError
 
-    named = {rule.name: rule for rule in found}
+    named = {rule.name: rule for rule in rules}
     if name in named:
         return named[name]
     close = difflib.get_close_matches(name, named, n=3)
@@ -63,18 +63,18 @@ def all_rules(
     return (*library(), *proved_rules(file, certificates, known))
 
 
-def chosen_parameters(given: list[str]) -> dict[str, list[int]]:
+def chosen_parameters(texts: list[str]) -> dict[str, list[int]]:
     """What --set says: a name with the values that are tried for it."""
     from meshwright.base.errors import InputError, shown
     from meshwright.base.integers import parse_whole
 
-    found: dict[str, list[int]] = {}
-    for text in given:
+    parameters: dict[str, list[int]] = {}
+    for text in texts:
         name, _, values = text.partition("=")
-        if not name.strip() or not all(own.strip().isdecimal() for own in values.split(",")):
+        if not name.strip() or not all(value.strip().isdecimal() for value in values.split(",")):
             raise InputError(f"--set {shown(text)} is no NAME=N", "write it as 'd=2' or 'd=2,4'")
-        found[name.strip()] = [parse_whole(own) for own in values.split(",")]
-    return found
+        parameters[name.strip()] = [parse_whole(value) for value in values.split(",")]
+    return parameters
 
 
 def require_seconds(seconds: float) -> None:

@@ -44,14 +44,19 @@ def list_rules(
     from meshwright.report.rules import describe_section
     from meshwright.rewrite.library import sections, shipped_certificates
 
-    chosen = [(own, [rule for rule in own.rules if _fits(rule, pattern)]) for own in sections()]
-    found = [(section, own) for section, own in chosen if own]
+    chosen = [
+        (section, [rule for rule in section.rules if _fits(rule, pattern)])
+        for section in sections()
+    ]
+    listed = [(section, fitting) for section, fitting in chosen if fitting]
     if json:
-        certificates = {own.rule: own for own in shipped_certificates()}
-        print_json(library_document(found, certificates))
+        certificates = {certificate.rule: certificate for certificate in shipped_certificates()}
+        print_json(library_document(listed, certificates))
         return
-    total = counted(sum(len(own) for _, own in found), "rule")
-    print_parts(*(describe_section(section, own) for section, own in found), f"Proved: {total}.")
+    total = counted(sum(len(fitting) for _, fitting in listed), "rule")
+    print_parts(
+        *(describe_section(section, fitting) for section, fitting in listed), f"Proved: {total}."
+    )
 
 
 def _fits(rule: Rule, pattern: str | None) -> bool:
@@ -82,9 +87,9 @@ def show_rule(
     from meshwright.rewrite.library.reading import read_rules
 
     known = known_operators(operators)
-    found = library() if file is None else read_rules(file, known).rules
-    rule = named_rule(name, found)
-    proofs = {own.digest: own for own in shipped_certificates()}
+    available = library() if file is None else read_rules(file, known).rules
+    rule = named_rule(name, available)
+    proofs = {proof.digest: proof for proof in shipped_certificates()}
     certificate = proofs.get(digest(rule, known))
     if json:
         print_json(rule_document(rule, certificate, known))
@@ -132,15 +137,15 @@ def verify_rules(
         require_writable(certify)
     known = known_operators(operators)
     whole = RuleFile(shipped_rules()) if file is None else read_rules(file, known)
-    given = RuleFile(whole.rules[:limit], whole.published)
+    limited = RuleFile(whole.rules[:limit], whole.published)
     with share_bar("starting") as show:
         judged = judge(
-            given.rules,
+            limited.rules,
             known,
-            published=given.published,
+            published=limited.published,
             seconds=seconds,
             processes=jobs,
-            progress=counting(show, len(given.rules)),
+            progress=counting(show, len(limited.rules)),
         )
     if not judged.verdicts and judged.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -149,7 +154,7 @@ def verify_rules(
     if json:
         print_json(verdicts_document(judged))
     else:
-        left = len(whole.rules) - len(given.rules)
+        left = len(whole.rules) - len(limited.rules)
         further = f" {counted(left, 'rule')} beyond --limit {limit} not looked at." if left else ""
         print_parts(table_of_verdicts(judged), describe_tally(judged) + further)
 

@@ -134,30 +134,30 @@ def run(
                 f"--ranks-per-gpu is {ranks_per_gpu}, and torchrun has started the ranks already",
                 "leave it out, or start 'meshwright run' without torchrun",
             )
-        found = _under_torchrun(task, backend)
+        ran = _under_torchrun(task, backend)
     else:
-        found = _on_this_machine(task, _ranks_per_gpu(backend, ranks_per_gpu))
-    if found is not None:
-        _show(loaded, found, json=json, measure=measure)
-        one = found.measurement.one_device
+        ran = _on_this_machine(task, _ranks_per_gpu(backend, ranks_per_gpu))
+    if ran is not None:
+        _show(loaded, ran, json=json, measure=measure)
+        one = ran.measurement.one_device
         if one is not None and not one.equal:
             raise typer.Exit(Exit.NO)
 
 
-def _ranks_per_gpu(backend: str | None, given: int | None) -> int | None:
+def _ranks_per_gpu(backend: str | None, per_gpu: int | None) -> int | None:
     """How many ranks of this machine a GPU takes; None if they run on its CPUs."""
     from meshwright.base.errors import InputError
 
     if backend == "nccl":
-        return given or 1
-    if backend == "gloo" and given is not None:
+        return per_gpu or 1
+    if backend == "gloo" and per_gpu is not None:
         raise InputError(
-            f"--ranks-per-gpu {given} runs on GPUs with nccl, and --backend is gloo",
+            f"--ranks-per-gpu {per_gpu} runs on GPUs with nccl, and --backend is gloo",
             "leave one of them out",
         )
     if backend not in (None, "gloo"):
         raise InputError(f"--backend is {backend!r}", "give gloo or nccl")
-    return given
+    return per_gpu
 
 
 def _under_torchrun(task: TrainingTask, backend: str | None) -> _Ran | None:
@@ -173,9 +173,9 @@ def _under_torchrun(task: TrainingTask, backend: str | None) -> _Ran | None:
             torch.set_num_threads(1)
         first = dist.get_rank() == 0
         sharing = 1 if device.type == "cuda" else ranks_here()
-        found = together(lambda: _predicted(task.plan, device, sharing) if first else None)
+        prediction = together(lambda: _predicted(task.plan, device, sharing) if first else None)
         measured = train(task, RunListener(_tell_step, _tell_compiled))
-    return None if found is None else _Ran(found, measured)
+    return None if prediction is None else _Ran(prediction, measured)
 
 
 def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
@@ -190,7 +190,7 @@ def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
     from meshwright.run.launch.ranks import Home, RankError, run_ranks
     from meshwright.run.training import RunListener, train
 
-    told = RunListener(_tell_step, _tell_compiled)
+    listener = RunListener(_tell_step, _tell_compiled)
     ranks = task.plan.cluster.devices
     if ranks > MOST_RANKS:
         raise InputError(
@@ -204,12 +204,12 @@ def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
         # Ranks watch each other, so that none of them is waited for in vain.
         home = Home(gpus=gpus)
         with sharing_service() if 0 < gpus < ranks else nullcontext():
-            own = run_ranks(train, task, told, ranks=ranks, home=home, timeout=None)[0]
+            measurement = run_ranks(train, task, listener, ranks=ranks, home=home, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.RANK_FAILED) from None
-    assert isinstance(own, Measurement)
-    return _Ran(prediction, own)
+    assert isinstance(measurement, Measurement)
+    return _Ran(prediction, measurement)
 
 
 def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
@@ -229,14 +229,14 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
     from meshwright.simulate.simulation import simulate
 
     backend = NCCL if device.type == "cuda" else RINGS
-    found = simulate(msgspec.structs.replace(plan, backend=backend.name))
-    require_planned(plan, found.prediction)
-    everywhere = together(found.problem, found.problem.roles, found.timeline)
+    simulation = simulate(msgspec.structs.replace(plan, backend=backend.name))
+    require_planned(plan, simulation.prediction)
+    everywhere = together(simulation.problem, simulation.problem.roles, simulation.timeline)
     needed = Bytes(everywhere * sharing // plan.cluster.devices)
-    require_real(found.prediction.memory.total if sharing == 1 else needed, sharing, device)
+    require_real(simulation.prediction.memory.total if sharing == 1 else needed, sharing, device)
     script = Script(plan)
-    moved = Bytes(sum(sent_bytes_of(script, own) for own in range(plan.cluster.devices)))
-    return msgspec.structs.replace(found.prediction, moved=moved)
+    moved = Bytes(sum(sent_bytes_of(script, rank) for rank in range(plan.cluster.devices)))
+    return msgspec.structs.replace(simulation.prediction, moved=moved)
 
 
 def _tell_compiled(report: CompileReport) -> None:
@@ -258,16 +258,16 @@ def _tell_step(number: int, loss: float, seconds: float) -> None:
 def _show(plan: Plan, ran: _Ran, *, json: bool, measure: bool) -> None:
     from meshwright.report import measurements
 
-    prediction, found = ran
+    prediction, measured = ran
     if json:
-        print_json(measurements.measurement_document(found, prediction))
+        print_json(measurements.measurement_document(measured, prediction))
         return
     parts: list[str | Table] = [
-        measurements.describe_run(plan, found),
-        measurements.table_of_both(prediction, found),
+        measurements.describe_run(plan, measured),
+        measurements.table_of_both(prediction, measured),
     ]
-    if found.one_device is not None:
-        parts.append(measurements.describe_one_device(found.one_device))
+    if measured.one_device is not None:
+        parts.append(measurements.describe_one_device(measured.one_device))
     if measure:
-        parts.append(measurements.table_of_parts(found))
+        parts.append(measurements.table_of_parts(measured))
     print_parts(*parts)

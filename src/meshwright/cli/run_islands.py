@@ -65,15 +65,15 @@ def run_on_islands(
 
         with joined(backend or "gloo"):
             first = dist.get_rank() == 0
-            found = train_on_islands(task, told)
+            island_run = train_on_islands(task, told)
         if not first:
             return
     else:
-        found = _on_this_machine(task, told)
+        island_run = _on_this_machine(task, told)
     if json:
-        print_json(island_run_document(predicted, found.seconds, found.losses))
+        print_json(island_run_document(predicted, island_run.seconds, island_run.losses))
         return
-    print_parts(describe_island_run(plan, predicted, found.seconds, found.losses))
+    print_parts(describe_island_run(plan, predicted, island_run.seconds, island_run.losses))
 
 
 def _predicted(plan: IslandPlan) -> Seconds:
@@ -85,14 +85,14 @@ def _predicted(plan: IslandPlan) -> Seconds:
     from meshwright.simulate.islands import predicted
 
     replace = msgspec.structs.replace
-    parts = tuple(replace(own, plan=replace(own.plan, backend=RINGS.name)) for own in plan.parts)
-    found = predicted(replace(plan, parts=parts))
-    for own, alone in zip(parts, found.parts, strict=True):
-        require_planned(own.plan, alone)
-    return found.step
+    parts = tuple(replace(part, plan=replace(part.plan, backend=RINGS.name)) for part in plan.parts)
+    prediction = predicted(replace(plan, parts=parts))
+    for part, alone in zip(parts, prediction.parts, strict=True):
+        require_planned(part.plan, alone)
+    return prediction.step
 
 
-def _on_this_machine(task: IslandTask, told: Told) -> IslandRun:
+def _on_this_machine(task: IslandTask, listener: Told) -> IslandRun:
     """Ranks as processes of this machine."""
     from meshwright.base.errors import InputError
     from meshwright.base.units import counted
@@ -100,16 +100,16 @@ def _on_this_machine(task: IslandTask, told: Told) -> IslandRun:
     from meshwright.run.island_training import IslandRun, train_on_islands
     from meshwright.run.launch.ranks import RankError, run_ranks
 
-    ranks = sum(own.plan.cluster.devices for own in task.plan.parts)
+    ranks = sum(part.plan.cluster.devices for part in task.plan.parts)
     if ranks > MOST_RANKS:
         raise InputError(
             f"the plan is for {counted(ranks, 'device')}, too many for one machine",
             f"start {counted(ranks, 'rank')} with torchrun, numbered part by part",
         )
     try:
-        found = run_ranks(train_on_islands, task, told, ranks=ranks, timeout=None)[0]
+        island_run = run_ranks(train_on_islands, task, listener, ranks=ranks, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.RANK_FAILED) from None
-    assert isinstance(found, IslandRun)
-    return found
+    assert isinstance(island_run, IslandRun)
+    return island_run

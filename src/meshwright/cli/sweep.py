@@ -94,7 +94,7 @@ def _outcomes(
             show(sum(one in rows for one in jobs) / len(jobs), f"{job} is finished")
 
         stopped = swept(left, planned, where=where, cores=cores, progress=tell).stopped
-    found = [(job, rows[job]) for job in jobs if job in rows]
-    if stopped == "interrupted" and not found:
+    outcomes = [(job, rows[job]) for job in jobs if job in rows]
+    if stopped == "interrupted" and not outcomes:
         raise KeyboardInterrupt
-    return found, stopped
+    return outcomes, stopped

@@ -186,26 +186,26 @@ def validate_published(
 
     require_place("--bands", bands)
     wanted = [row for row in load_published(rows) if source is None or source in row.source]
-    found = []
+    verdicts = []
 
     def graph_of(name: str, batch: int) -> OperatorGraph:
         return load_model(name, batch).graph
 
     with progress("rows judged") as tick:
         for it in judged(wanted, graph_of, without=held_out):
-            found.append(it)
+            verdicts.append(it)
             tick()
-    summary = summarize_published(found)
+    summary = summarize_published(verdicts)
     if bands is not None:
         import msgspec
 
         from meshwright.base.files import write_whole
         from meshwright.validate.bands import bands_of
 
-        text = msgspec.json.format(msgspec.json.encode(bands_of(found)), indent=1)
+        text = msgspec.json.format(msgspec.json.encode(bands_of(verdicts)), indent=1)
         write_whole(bands, text + b"\n")
     if json:
-        print_json(published_document(found, summary))
+        print_json(published_document(verdicts, summary))
         return
     console = new_console()
     for named, errors in (
@@ -237,20 +237,20 @@ def validate_heterogeneous(
     from meshwright.report import heterogeneous as report
     from meshwright.validate.heterogeneous import Judge, embedded_rows, load_rows
 
-    given = embedded_rows() if rows is None else load_rows(rows)
-    measured = [row for row in given if row.measured is not None]
+    loaded = embedded_rows() if rows is None else load_rows(rows)
+    measured = [row for row in loaded if row.measured is not None]
 
     def graph_of(source: str, batch: int) -> OperatorGraph:
         return load_model(source, batch, {}).graph
 
-    judge, found = Judge(graph_of), []
+    judge, trials = Judge(graph_of), []
     with progress("rows judged") as tick:
         for row in measured:
-            found.append(judge.judged(row))
+            trials.append(judge.judged(row))
             tick()
     if json:
-        print_json(report.heterogeneous_document(found))
+        print_json(report.heterogeneous_document(trials))
         return
     console = new_console()
-    console.print(report.table_of_trials(found))
-    console.print(report.describe_trials(found))
+    console.print(report.table_of_trials(trials))
+    console.print(report.describe_trials(trials))

@@ -62,11 +62,11 @@ def _of_islands(
         name, _, rest = text.partition(".")
         rates.setdefault(machine.island(name).name, {})[rest] = rate
     left: list[Island] = []
-    for own in machine.islands:
-        gone, slower = out.get(own.name, []), rates.get(own.name, {})
+    for island in machine.islands:
+        gone, slower = out.get(island.name, []), rates.get(island.name, {})
         if "" in gone:
             continue
-        cluster = own.cluster
+        cluster = island.cluster
         if "" in slower:
             slower = dict(slower)
             rate = slower.pop("")
@@ -74,12 +74,12 @@ def _of_islands(
         try:
             part = degraded(cluster, gone, slower)
         except InputError as error:
-            raise error.at(f"island {own.name!r}") from None
+            raise error.at(f"island {island.name!r}") from None
         if isinstance(part, Cluster):
-            left.append(Island(name=own.name, cluster=part))
+            left.append(Island(name=island.name, cluster=part))
         else:
             left += [
-                Island(name=f"{own.name}.{inner.name}", cluster=inner.cluster)
+                Island(name=f"{island.name}.{inner.name}", cluster=inner.cluster)
                 for inner in part.islands
             ]
     if not left:
@@ -90,7 +90,7 @@ def _of_islands(
 def _path(text: str, cluster: Cluster, option: str) -> Path:
     """A position from text, as node3.gpu5."""
     form = ".".join(f"{level.name}{level.cardinality - 1}" for level in cluster.levels)
-    found: list[int] = []
+    positions: list[int] = []
     for number, part in enumerate(text.split(".")):
         match = re.fullmatch(r"(.*?)(\d+)", part)
         levels = cluster.levels[number : number + 1]
@@ -111,8 +111,8 @@ def _path(text: str, cluster: Cluster, option: str) -> Path:
                 f"{levels[0].name}{levels[0].cardinality - 1}",
                 "name one of these",
             )
-        found.append(int(match[2]))
-    return tuple(found)
+        positions.append(int(match[2]))
+    return tuple(positions)
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -134,13 +134,13 @@ def _parts(
         for shape in _inside(cluster, 1, gone, slow, 1.0):
             alike.setdefault(shape, []).append(position)
     many = len(alike) > 1
-    found: list[Island] = []
+    islands: list[Island] = []
     for shape, positions in alike.items():
         sizes = dict(zip(cluster.level_names, (len(positions), *shape.inside), strict=True))
         name = f"{outer.name}-x{len(positions)}"
         if len(positions) == 1:
             name = f"{outer.name}{positions[0]}"
-        taken = sum(own.name == name or own.name.startswith(f"{name}-") for own in found)
+        taken = sum(island.name == name or island.name.startswith(f"{name}-") for island in islands)
         if many and taken:
             name = f"{name}-{taken + 1}"
         try:
@@ -152,8 +152,8 @@ def _parts(
             ) from None
         device = slowed(cluster.device, shape.speed)
         left = msgspec.structs.replace(left, device=device)
-        found.append(Island(name=name, cluster=left))
-    return tuple(found)
+        islands.append(Island(name=name, cluster=left))
+    return tuple(islands)
 
 
 def _inside(

@@ -70,7 +70,7 @@ def parse_machine(text: str, file: str = "cluster.toml") -> Machine:
             name=top.text("name", Path(file).stem),
             description=top.text("description", ""),
             source=top.text("source", ""),
-            islands=tuple(_island(own, Path(file).parent) for own in top.tables("island")),
+            islands=tuple(_island(table, Path(file).parent) for table in top.tables("island")),
             join=tuple(link_of(link) for link in top.tables("join")),
         )
     )
@@ -94,9 +94,9 @@ def _named(table: Table, folder: Path) -> Cluster | None:
         if key in table.content:
             raise table.error(key, "stands beside cluster", "describe the island or name it")
     text = table.text("cluster")
-    found = load_cluster(folder / text) if text.endswith(".toml") else catalogued(text)
+    cluster = load_cluster(folder / text) if text.endswith(".toml") else catalogued(text)
     sizes = table.table("resize", {})
-    return found.resized({level: sizes.integer(level) for level in sizes.content})
+    return cluster.resized({level: sizes.integer(level) for level in sizes.content})
 
 
 def _described(table: Table, name: str, folder: Path) -> Cluster:
@@ -119,11 +119,11 @@ def dump_machine(machine: Machine) -> str:
     ]
     for link in machine.join:
         lines += ["", "[[join]]", *link_lines(link)]
-    for own in machine.islands:
-        lines += ["", "[[island]]", f"name = {quoted(own.name)}"]
+    for island in machine.islands:
+        lines += ["", "[[island]]", f"name = {quoted(island.name)}"]
         # Behind name, description and source, which islands of a file do not have.
         lines += [
             re.sub(r"^(\[+)", r"\1island.", line)
-            for line in dump_cluster(own.cluster).splitlines()[3:]
+            for line in dump_cluster(island.cluster).splitlines()[3:]
         ]
     return "\n".join(lines) + "\n"

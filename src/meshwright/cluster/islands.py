@@ -74,17 +74,17 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
                 f"cluster {self.name!r} has {counted(len(self.islands), 'island')}",
                 f"give 2 to {MOST_ISLANDS}; one alone is a regular cluster",
             )
-        for name, count in Counter(own.name for own in self.islands).items():
+        for name, count in Counter(island.name for island in self.islands).items():
             if count > 1:
                 raise InputError(f"{count} islands are called {name!r}", "give each its own name")
-        for own in self.islands:
-            if not self.join and own.cluster.machine is None:
+        for island in self.islands:
+            if not self.join and island.cluster.machine is None:
                 raise InputError(
-                    f"nothing joins island {own.name!r} to the others: it is one machine without "
+                    f"nothing joins island {island.name!r} to the others: it is one machine without "
                     "a network",
                     "describe the links between islands in [[join]]",
                 )
-            self.like(own, 2)
+            self.like(island, 2)
 
     def __len__(self) -> int:
         return len(self.islands)
@@ -92,14 +92,14 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def devices(self) -> int:
         """How many devices there are."""
-        return sum(own.cluster.devices for own in self.islands)
+        return sum(island.cluster.devices for island in self.islands)
 
     def island(self, name: str) -> Island:
         """An island by its name."""
-        for own in self.islands:
-            if own.name == name:
-                return own
-        known = [own.name for own in self.islands]
+        for island in self.islands:
+            if island.name == name:
+                return island
+        known = [island.name for island in self.islands]
         raise InputError(f"cluster {self.name!r} has no island {name!r}", nearest(name, known))
 
     def like(self, island: Island, count: int, *, mixed: bool = False) -> Cluster:
@@ -108,11 +108,11 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
         With `mixed`, for groups whose transfers inside islands and between them go on at once: they
         share the ports (else only one of the two crosses them, and the ports are the join's, too).
         """
-        own, outer = island.cluster, island.cluster.levels[0]
+        cluster, outer = island.cluster, island.cluster.levels[0]
         crossed = [
             link
             for link in outer.links
-            if link.kind == "port" and not link.outward and own.owner_level(link.per) >= 0
+            if link.kind == "port" and not link.outward and cluster.owner_level(link.per) >= 0
         ]
         both = {link.name for link in crossed if mixed and not link.hub}
         ports = tuple(
@@ -134,14 +134,14 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.replace(link, name=_free(link.name, taken)) for link in self.join
         )
         return msgspec.structs.replace(
-            own,
+            cluster,
             name=f"{self.name}, as {island.name}",
             levels=(
                 Level(name=ISLAND, cardinality=count, links=(*join, *ports)),
                 outer,
-                *own.levels[1:],
+                *cluster.levels[1:],
             ),
-            machine=own.machine or ISLAND,
+            machine=cluster.machine or ISLAND,
         )
 
     def sheet(self) -> Sheet:
@@ -159,13 +159,13 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
             ("island", "levels", "devices", "device", "memory"),
             tuple(
                 (
-                    own.name,
-                    levels_text(own.cluster),
-                    str(own.cluster.devices),
-                    own.cluster.device.name,
-                    format_bytes(own.cluster.device.memory),
+                    island.name,
+                    levels_text(island.cluster),
+                    str(island.cluster.devices),
+                    island.cluster.device.name,
+                    format_bytes(island.cluster.device.memory),
                 )
-                for own in self.islands
+                for island in self.islands
             ),
         )
 
@@ -177,7 +177,7 @@ def regular_parts(machine: Machine) -> tuple[Cluster, ...]:
     """The regular clusters that a machine is the sum of."""
     if isinstance(machine, Cluster):
         return (machine,)
-    return tuple(own.cluster for own in machine.islands)
+    return tuple(island.cluster for island in machine.islands)
 
 
 def levels_text(cluster: Cluster) -> str:

@@ -378,8 +378,8 @@ def _toll_facts(toll: CommOverhead | None) -> tuple[tuple[str, str], ...]:
 def _refuse_port_words(link: Link, level: Level) -> None:
     """A medium that its owner's whole inside shares has one bandwidth and no ends."""
     words = {"outward": link.outward, "hub": link.hub, "ring": link.kind == "ring"}
-    for word, given in words.items():
-        if given:
+    for word, flag in words.items():
+        if flag:
             raise InputError(
                 f"link {link.name!r} of level {level.name!r} is {word} and shared per {link.per!r}",
                 f"name an owner at or inside level {level.name!r}, or leave the word out",

@@ -67,8 +67,8 @@ def running(cluster: Cluster, software: Software) -> Cluster:
 
 
 def _with(cluster: Cluster, software: Software) -> Cluster:
-    told = replace(software, products=cluster.device.running.products or software.products)
-    return replace(cluster, device=replace(cluster.device, software=told))
+    updated = replace(software, products=cluster.device.running.products or software.products)
+    return replace(cluster, device=replace(cluster.device, software=updated))
 
 
 def describe_software(cluster: Cluster) -> str:
@@ -77,12 +77,12 @@ def describe_software(cluster: Cluster) -> str:
     >>> describe_software(Cluster.named("dgx-h100"))
     'eager PyTorch'
     """
-    own = cluster.device.running
-    plain = replace(own, products="")
+    running = cluster.device.running
+    plain = replace(running, products="")
     named = next((WORDS[name] for name, known in KNOWN.items() if known == plain), None)
-    words = [named or f"{'fused' if own.fuses else 'eager'} kernels"]
-    if named is None and own.wide:
+    words = [named or f"{'fused' if running.fuses else 'eager'} kernels"]
+    if named is None and running.wide:
         words.append("gradients in float32")
-    if own.products:
-        words.append(f"products in {own.products}")
+    if running.products:
+        words.append(f"products in {running.products}")
     return ", ".join(words)

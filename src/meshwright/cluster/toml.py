@@ -134,11 +134,11 @@ def _software(table: Table) -> Software:
     numbers = ("hidden_exchange", "hidden_tensor", "keeps", "gradient_bytes")
     table.allow(*flags, "products", "dispatched", *numbers)
     usual = Software()
-    told = {name: table.flag(name, default=getattr(usual, name)) for name in flags}
+    switches = {name: table.flag(name, default=getattr(usual, name)) for name in flags}
     shares = {name: table.share(name) for name in numbers if name in table.content}
     copies = table.integer("dispatched") if "dispatched" in table.content else 0
     products = table.text("products", "")
-    others = {**told, **shares, "dispatched": copies, "products": products}
+    others = {**switches, **shares, "dispatched": copies, "products": products}
     return table.build(lambda: replace(Software(), **others))
 
 
@@ -352,8 +352,8 @@ def _software_lines(device: Device) -> list[str]:
         lines += ["", "[device.fusing]", *_rate_lines(device.fusing)]
     if device.software is not UNSET:
         lines += ["", "[device.software]"]
-        told = {field.name: getattr(device.software, field.name) for field in fields(Software)}
-        lines += [f"{name} = {_told(value)}" for name, value in told.items()]
+        values = {field.name: getattr(device.software, field.name) for field in fields(Software)}
+        lines += [f"{name} = {_told(value)}" for name, value in values.items()]
     return lines
 
 
@@ -368,13 +368,13 @@ def _told(value: bool | float | str) -> str:
 
 
 def _rate_lines(rates: Rates) -> list[str]:
-    found = []
+    lines = []
     for field in fields(rates):
         value = getattr(rates, field.name)
         if value != field.default:
             text = f'"{value!r} s"' if field.name == LAUNCH else repr(float(value))
-            found.append(f"{field.name} = {text}")
-    return found
+            lines.append(f"{field.name} = {text}")
+    return lines
 
 
 def link_lines(link: Link) -> list[str]:

@@ -50,17 +50,17 @@ def check(
         acted = rest[0] if rest else [None] * len(groups)
         busy = [
             (device, chunk)
-            for group, own in zip(groups, acted, strict=True)
-            for chunk in (range(chunks.rows) if own is None else own)
+            for group, selection in zip(groups, acted, strict=True)
+            for chunk in (range(chunks.rows) if selection is None else selection)
             for device in group
         ]
         if len(set(busy)) < len(busy):
             return f"step {number}, {collective.value}: the groups overlap"
-        for group, own in zip(groups, acted, strict=True):
+        for group, selection in zip(groups, acted, strict=True):
             place = f"step {number}, {collective.value} over {list(group)}"
             if len({whole.get(device) for device in group}) > 1:
                 return f"{place}: the members do not all reduce together"
-            problem = chunks.apply(collective, group, states, own)
+            problem = chunks.apply(collective, group, states, selection)
             if problem:
                 return f"{place}: {problem}"
     for device, state in states.items():
@@ -102,7 +102,9 @@ class Chunks:
         some = {device: states[device] & mask for device in group}
         problem = self._apply(collective, group, some)
         if problem is None:
-            states.update({device: states[device] & ~mask | own for device, own in some.items()})
+            states.update(
+                {device: states[device] & ~mask | state for device, state in some.items()}
+            )
         return problem
 
     def _mask(self, chunks: Iterable[int]) -> int:
@@ -114,14 +116,14 @@ class Chunks:
     def _cut(self, chunks: Sequence[int], parts: int) -> list[list[int]] | None:
         """The chunks in so many runs of equal weight."""
         share, rest = divmod(self._weight(chunks), parts)
-        found, reached = [list[int]() for _ in range(parts)], 0
+        runs, reached = [list[int]() for _ in range(parts)], 0
         for chunk in chunks:
             first, last = reached // share if share else 0, reached + self._weights[chunk]
             if rest or last > (first + 1) * share:
                 return None
-            found[first].append(chunk)
+            runs[first].append(chunk)
             reached = last
-        return found
+        return runs
 
     def _apply(
         self, collective: Collective, group: Sequence[int], states: dict[int, int]
@@ -139,15 +141,15 @@ class Chunks:
             states.update(dict.fromkeys(group, before[0]))
             return None
         if collective is Collective.ALL_GATHER:
-            if len({self._weight(own) for own in rows}) > 1:
+            if len({self._weight(row) for row in rows}) > 1:
                 return "the members hold different numbers of chunks"
-            if len({i for own in rows for i in own}) < sum(map(len, rows)):
+            if len({i for row in rows for i in row}) < sum(map(len, rows)):
                 return "two members hold the same chunk"
             for state in before:
                 union |= state
             states.update(dict.fromkeys(group, union))
             return None
-        if any(own != rows[0] for own in rows):
+        if any(row != rows[0] for row in rows):
             return "the members hold different chunks"
         for state in before:
             if union & state:

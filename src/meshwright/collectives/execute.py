@@ -61,14 +61,14 @@ def run(
     try:
         for collective, groups, *rest in steps:
             taken = rest[0] if rest else [None] * len(groups)
-            for group, own in zip(groups, taken, strict=True):
-                if own is None:
+            for group, selection in zip(groups, taken, strict=True):
+                if selection is None:
                     _perform(collective, group, buffers, counts)
                 else:
-                    some = {device: _cut_out(buffers[device], own) for device in group}
+                    some = {device: _cut_out(buffers[device], selection) for device in group}
                     _perform(collective, group, some, counts)
                     for device in group:
-                        buffers[device] = _put_back(buffers[device], own, some[device])
+                        buffers[device] = _put_back(buffers[device], selection, some[device])
     except ValueError:
         return False
     return all(
@@ -85,12 +85,12 @@ def _cut_out(buffer: Buffer, pieces: Sequence[int]) -> Buffer:
     return Buffer([buffer.pieces[place] for place in places], buffer.data[places])
 
 
-def _put_back(buffer: Buffer, pieces: Sequence[int], own: Buffer) -> Buffer:
+def _put_back(buffer: Buffer, pieces: Sequence[int], replacement: Buffer) -> Buffer:
     """A buffer with some pieces replaced."""
     rest = _cut_out(buffer, [piece for piece in buffer.pieces if piece not in pieces])
-    numbers = np.array((*rest.pieces, *own.pieces), dtype=np.int64)
+    numbers = np.array((*rest.pieces, *replacement.pieces), dtype=np.int64)
     order = np.argsort(numbers, kind="stable")
-    return Buffer(numbers[order].tolist(), np.concatenate([rest.data, own.data])[order])
+    return Buffer(numbers[order].tolist(), np.concatenate([rest.data, replacement.data])[order])
 
 
 def _perform(
@@ -100,19 +100,19 @@ def _perform(
     counts: Sequence[int],
 ) -> None:
     """Run a collective over one group; ValueError if the members' buffers do not fit together."""
-    own = [buffers[device] for device in group]
-    root = own[0]
+    members = [buffers[device] for device in group]
+    root = members[0]
     match collective:
         case Collective.ALL_REDUCE:
-            total = _summed(own)
+            total = _summed(members)
             for device in group:
                 buffers[device] = Buffer(root.pieces, total.copy())
         case Collective.REDUCE:
-            buffers[group[0]] = Buffer(root.pieces, _summed(own))
+            buffers[group[0]] = Buffer(root.pieces, _summed(members))
             for device in group[1:]:
                 buffers[device] = Buffer((), root.data[:0])
         case Collective.REDUCE_SCATTER:
-            total, begin = _summed(own), 0
+            total, begin = _summed(members), 0
             share = sum(counts[piece] for piece in root.pieces) // len(group)
             for device in group:
                 end = begin
@@ -125,11 +125,11 @@ def _perform(
             if begin != len(root.pieces):
                 raise ValueError("pieces that no cut shares out evenly")
         case Collective.ALL_GATHER:
-            if len({_size(buffer.pieces, counts) for buffer in own}) > 1:
+            if len({_size(buffer.pieces, counts) for buffer in members}) > 1:
                 raise ValueError("members of unequal size")
-            numbers = np.array([n for buffer in own for n in buffer.pieces])
+            numbers = np.array([n for buffer in members for n in buffer.pieces])
             order = np.argsort(numbers, kind="stable")
-            gathered = np.concatenate([buffer.data for buffer in own])[order]
+            gathered = np.concatenate([buffer.data for buffer in members])[order]
             for device in group:
                 buffers[device] = Buffer(numbers[order].tolist(), gathered.copy())
         case Collective.BROADCAST:
@@ -143,9 +143,9 @@ def _size(pieces: Sequence[int], counts: Sequence[int]) -> int:
     return sum(counts[piece] for piece in pieces)
 
 
-def _summed(own: Sequence[Buffer]) -> Array:
+def _summed(members: Sequence[Buffer]) -> Array:
     """The element-wise sum, as a library adds buffers: whatever pieces they hold."""
-    if len({len(buffer.pieces) for buffer in own}) > 1 or not own[0].pieces:
+    if len({len(buffer.pieces) for buffer in members}) > 1 or not members[0].pieces:
         raise ValueError("members of unequal size")
-    total: Array = np.sum([buffer.data for buffer in own], axis=0, dtype=np.int64)
+    total: Array = np.sum([buffer.data for buffer in members], axis=0, dtype=np.int64)
     return total

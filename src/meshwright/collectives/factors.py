@@ -46,18 +46,20 @@ def summed_devices(cluster: Cluster, inside: int, every: int) -> tuple[int, ...]
     >>> summed_devices(Cluster.named("dgx-h100", node=1, gpu=8), 0b101, 0b010)
     (0, 2, 1, 3, 4, 6, 5, 7)
     """
-    own, axes = factors(cluster), _axes(cluster, inside, every)
+    mesh_factors, axes = factors(cluster), _axes(cluster, inside, every)
     placement = summed_hierarchy(cluster, inside, every).placement
-    found = []
+    devices = []
     for device in range(placement.devices):
-        digits = [0] * len(own)
+        digits = [0] * len(mesh_factors)
         for index, numbers in zip(placement.shard(device), axes.values(), strict=True):
             for number, digit in zip(
-                numbers, to_digits(index, [own[number].size for number in numbers]), strict=True
+                numbers,
+                to_digits(index, [mesh_factors[number].size for number in numbers]),
+                strict=True,
             ):
                 digits[number] = digit
-        found.append(from_digits(digits, [factor.size for factor in own]))
-    return tuple(found)
+        devices.append(from_digits(digits, [factor.size for factor in mesh_factors]))
+    return tuple(devices)
 
 
 def _axes(cluster: Cluster, inside: int, every: int) -> dict[str, list[int]]:

@@ -43,14 +43,14 @@ def cheapest_gather(pricer: Pricer, held: float) -> GatherProgram:
     ((0,), (1,))
     """
     cluster = pricer.cluster
-    levels = [own for own, size in enumerate(cluster.hierarchy) if size > 1]
-    found = [
+    levels = [level for level, size in enumerate(cluster.hierarchy) if size > 1]
+    programs = [
         GatherProgram(runs, _seconds(pricer, runs, held))
         for cuts in range(max(1, len(levels)))
         for places in combinations(range(1, len(levels)), cuts)
         for runs in permutations(tuple(levels[a:b]) for a, b in pairwise((0, *places, len(levels))))
     ]
-    return min(found, key=lambda own: own.seconds)
+    return min(programs, key=lambda program: program.seconds)
 
 
 def _seconds(pricer: Pricer, runs: Runs, held: float) -> Seconds:
@@ -59,13 +59,13 @@ def _seconds(pricer: Pricer, runs: Runs, held: float) -> Seconds:
         if not run:
             continue
         pattern = tuple(
-            (Digit(size, PatternUse.MEMBER if own in run else PatternUse.EVERY),)
+            (Digit(size, PatternUse.MEMBER if level in run else PatternUse.EVERY),)
             if size > 1
             else ()
-            for own, size in enumerate(sizes)
+            for level, size in enumerate(sizes)
         )
         total += cheapest_line(pricer.lines(Collective.ALL_GATHER, pattern), held).at(held)
-        held *= math.prod(sizes[own] for own in run)
+        held *= math.prod(sizes[level] for level in run)
     return Seconds(total)
 
 
@@ -81,18 +81,18 @@ def gather_groups(
     >>> gather_groups([2, 2], ((0,), (1,)), (0, 1, 2))
     (((0, 1, 2),),)
     """
-    found, holds = [], {member: frozenset([member]) for member in members}
+    run_groups, holds = [], {member: frozenset([member]) for member in members}
     for run in runs:
         groups: dict[tuple[int, ...], list[int]] = {}
         for member in members:
             digits = to_digits(member, sizes)
-            rest = tuple(digit for own, digit in enumerate(digits) if own not in run)
+            rest = tuple(digit for level, digit in enumerate(digits) if level not in run)
             groups.setdefault(rest, []).append(member)
         several = tuple(tuple(group) for group in groups.values() if len(group) > 1)
         for group in several:
-            holds |= dict.fromkeys(group, frozenset().union(*(holds[own] for own in group)))
+            holds |= dict.fromkeys(group, frozenset().union(*(holds[device] for device in group)))
         if several:
-            found.append(several)
-    if any(len(own) < len(members) for own in holds.values()):
+            run_groups.append(several)
+    if any(len(held) < len(members) for held in holds.values()):
         return ((tuple(members),),)
-    return tuple(found)
+    return tuple(run_groups)

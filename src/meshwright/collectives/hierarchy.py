@@ -150,9 +150,9 @@ class Hierarchy:
         match self.kind:
             case "system":
                 for level, name in enumerate(self.hardware_names):
-                    own = tuple(f for f in self._factors if f.level == level)
-                    reduced = all(f.axis in self.reduce or f.radix == 1 for f in own)
-                    yield SynthesisLevel(name, tuple(f for f in own if f.radix > 1), reduced)
+                    factors = tuple(f for f in self._factors if f.level == level)
+                    reduced = all(f.axis in self.reduce or f.radix == 1 for f in factors)
+                    yield SynthesisLevel(name, tuple(f for f in factors if f.radix > 1), reduced)
             case "column" | "row":
                 order = sorted(
                     self._factors, key=lambda f: f[:2] if self.kind == "column" else f[1::-1]
@@ -166,9 +166,9 @@ class Hierarchy:
                     yield SynthesisLevel(name, (f,), True)
             case "hardware":
                 for level, name in enumerate(self.hardware_names):
-                    own = tuple(f for f in self._reduction if f.level == level)
-                    if own:
-                        yield SynthesisLevel(name, own, True)
+                    factors = tuple(f for f in self._reduction if f.level == level)
+                    if factors:
+                        yield SynthesisLevel(name, factors, True)
             case "axis":
                 yield from self._axis_order()
 
@@ -201,8 +201,8 @@ class Hierarchy:
         """All factors in the order of the digits, in the parts into which the levels split them."""
         parts = [f for level in self.levels for f in level.factors]
         for factor in self._factors:
-            own = [p for p in parts if p[:2] == factor[:2] and p.radix < factor.radix]
-            yield from sorted(own, key=lambda p: -p.stride) if own else (factor,)
+            finer = [p for p in parts if p[:2] == factor[:2] and p.radix < factor.radix]
+            yield from sorted(finer, key=lambda p: -p.stride) if finer else (factor,)
 
 
 def _factors(placement: Placement) -> Iterator[HierarchyFactor]:

@@ -100,10 +100,10 @@ class SynthesisOutlook:
                             self._add(view, number, target, reached)
             layer = reached
         self.edges += [[] for _ in layer]
-        flat = [edge for own in self.edges for edge in own]
+        flat = [edge for outgoing in self.edges for edge in outgoing]
         self._prices = np.array([edge.price for edge in flat], dtype=np.int64)
         self._targets = np.array([edge.target for edge in flat], dtype=np.int64)
-        counts = np.array([len(own) for own in self.edges])
+        counts = np.array([len(outgoing) for outgoing in self.edges])
         self._sources = np.flatnonzero(counts)
         self._starts = (np.cumsum(counts) - counts)[self._sources]
 

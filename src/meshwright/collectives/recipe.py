@@ -88,10 +88,14 @@ def recipe(
     counts = weights or (1,) * len(reduction_groups[0])
     every = tuple(range(len(counts)))
     holds = {member: every for group in reduction_groups for member in group}
-    own: list[DeviceStep] = []
+    device_steps: list[DeviceStep] = []
     for step in steps:
-        own += [found for found in replayed(step, holds, counts) if device in found.members]
-    return Recipe(device, len(counts), tuple(own), weights)
+        device_steps += [
+            device_step
+            for device_step in replayed(step, holds, counts)
+            if device in device_step.members
+        ]
+    return Recipe(device, len(counts), tuple(device_steps), weights)
 
 
 def replayed(
@@ -104,24 +108,28 @@ def replayed(
     """
     collective, groups, *rest = step
     acted = rest[0] if rest else (None,) * len(groups)
-    found: dict[tuple[int, ...], DeviceStep] = {}
+    by_group: dict[tuple[int, ...], DeviceStep] = {}
     for group, pieces in zip(groups, acted, strict=True):
         held = tuple(_of(holds[member], pieces) for member in group)
         kept = tuple(_kept(collective, held, place, counts) for place in range(len(group)))
-        if group in found:
-            held = tuple(map(_joined, found[group].held, held))
-            kept = tuple(map(_joined, found[group].kept, kept))
-        found[group] = DeviceStep(collective, group, held, kept)
+        if group in by_group:
+            held = tuple(map(_joined, by_group[group].held, held))
+            kept = tuple(map(_joined, by_group[group].kept, kept))
+        by_group[group] = DeviceStep(collective, group, held, kept)
     if not rest:
         holds.update(
-            pair for own in found.values() for pair in zip(own.members, own.kept, strict=True)
+            pair
+            for device_step in by_group.values()
+            for pair in zip(device_step.members, device_step.kept, strict=True)
         )
-        return list(found.values())
-    for own in found.values():
-        for member, gone, new in zip(own.members, own.held, own.kept, strict=True):
-            given = {*gone}
-            holds[member] = _joined([piece for piece in holds[member] if piece not in given], new)
-    return [found[group] for group in sorted(found)]
+        return list(by_group.values())
+    for device_step in by_group.values():
+        for member, gone, new in zip(
+            device_step.members, device_step.held, device_step.kept, strict=True
+        ):
+            dropped = {*gone}
+            holds[member] = _joined([piece for piece in holds[member] if piece not in dropped], new)
+    return [by_group[group] for group in sorted(by_group)]
 
 
 def _of(held: Pieces, pieces: Sequence[int] | None) -> Pieces:

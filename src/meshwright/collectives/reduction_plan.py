@@ -94,11 +94,11 @@ node.Parallel(root).AllReduce; node.InsideGroup.AllGather
         named = checked_axes({"data": cluster.devices} if axes is None else axes)
         over = (named[0].name,) if reduce is None else tuple(reduce)
         pricer = Pricer(cluster, backend_named(backend))
-        found = [
+        candidates = [
             (placement, cheapest(Hierarchy(placement, cluster.level_names, over), pricer, bytes))
             for placement in _placements(cluster, named, matrix)
         ]
-        placement, best = min(found, key=lambda pair: pair[1].seconds)
+        placement, best = min(candidates, key=lambda pair: pair[1].seconds)
         return ReductionPlan(
             cluster=cluster, placement=placement, reduce=over, program=best.program
         )

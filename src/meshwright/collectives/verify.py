@@ -25,9 +25,9 @@ LARGE = 256
 def verified(hierarchy: Hierarchy, program: Program) -> Program:
     """The program, once the judge that replays chunk states has found nothing wrong with it."""
     judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
-    found = check(lower_program(judged, program), reduction_groups(judged))
-    if found is not None:
-        raise AssertionError(f"the synthesizer returned a wrong program, {program}: {found}")
+    fault = check(lower_program(judged, program), reduction_groups(judged))
+    if fault is not None:
+        raise AssertionError(f"the synthesizer returned a wrong program, {program}: {fault}")
     return program
 
 
@@ -35,10 +35,10 @@ def problem(hierarchy: Hierarchy, program: Program) -> str | None:
     """What is wrong with a program that somebody gives, by both judges, or None."""
     judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
     steps, groups = lower_program(judged, program), reduction_groups(judged)
-    found = check(steps, groups)
-    if found is None and not run(steps, groups):
-        found = "it does not leave the sum on every device"
-    return found
+    fault = check(steps, groups)
+    if fault is None and not run(steps, groups):
+        fault = "it does not leave the sum on every device"
+    return fault
 
 
 def _small_copy(hierarchy: Hierarchy) -> Hierarchy:

@@ -81,15 +81,15 @@ class ConfigTrials:
     def simulation(self, config: ParallelConfig) -> Simulation:
         """What a configuration costs, in all detail."""
         plan = configured(self.graph, self.cluster, config)
-        found = simulate(plan, self.prices, self.operators)
-        tasks = int(found.problem.tasks.live.sum())
-        self._known[config] = ConfigTrial(config, plan, found.prediction, tasks)
-        return found
+        simulation = simulate(plan, self.prices, self.operators)
+        tasks = int(simulation.problem.tasks.live.sum())
+        self._known[config] = ConfigTrial(config, plan, simulation.prediction, tasks)
+        return simulation
 
     def fixes(self, config: ParallelConfig) -> list[ConfigTrial]:
         """What fits with one setting changed, or without replicas, the fastest first."""
         tried = self._tried((config, *changed(config, self.facts, self.form)))
-        return [own for own in tried if not own.order(self.memory)[0]]
+        return [trial for trial in tried if not trial.order(self.memory)[0]]
 
     def best(self, config: ParallelConfig) -> ConfigTrial | None:
         """The fastest that fits; if nothing does, the smallest."""
@@ -101,11 +101,11 @@ class ConfigTrials:
         choices = ConfigChoices(base=base, zero=allowed(self.form, config), within=within)
         judged: dict[ParallelConfig, int] = {}
 
-        def judge(own: ParallelConfig) -> ConfigOutcome | None:
-            if own.uneven and not config.uneven:
+        def judge(candidate: ParallelConfig) -> ConfigOutcome | None:
+            if candidate.uneven and not config.uneven:
                 return None
-            for trial in self._tried((own,)):
-                judged[own] = trial.tasks
+            for trial in self._tried((candidate,)):
+                judged[candidate] = trial.tasks
                 return ConfigOutcome(*trial.order(self.memory), trial.prediction.step)
             return None
 
@@ -115,19 +115,19 @@ class ConfigTrials:
 
         grid = Grid(self.graph, self.cluster, choices)
         search_grid(grid, judge, lambda: worked(1.0), lambda: worked(SCREENING))
-        every = sorted(self._known.values(), key=lambda own: own.order(self.memory))
+        every = sorted(self._known.values(), key=lambda trial: trial.order(self.memory))
         return every[0] if every else None
 
     def _tried(self, configs: Iterable[ParallelConfig]) -> list[ConfigTrial]:
-        found = []
+        trials = []
         for config in configs:
             if config not in self._known:
                 said = sayable(self.form, config)
                 if not said or refusals(self.graph, self.cluster, config):
                     continue
                 self.simulation(config)
-            found.append(self._known[config])
-        return sorted(found, key=lambda own: own.order(self.memory))
+            trials.append(self._known[config])
+        return sorted(trials, key=lambda trial: trial.order(self.memory))
 
 
 def sayable(form: Form, config: ParallelConfig) -> bool:

@@ -22,7 +22,7 @@ def changes(
     >>> changes("megatron", one, two, 16)
     ('--tensor-model-parallel-size 8', '--micro-batch-size 8')
     """
-    old, new = (dict(WRITERS[form](own, samples)) for own in (before, after))
+    old, new = (dict(WRITERS[form](config, samples)) for config in (before, after))
     added = [_line(form, name, new[name]) for name in new if old.get(name) != new[name]]
     dropped = [f"without {name}" for name in old if name not in new]
     return (*added, *dropped)

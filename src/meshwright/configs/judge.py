@@ -106,7 +106,7 @@ def judge(
     prices = CollectivePrices(Pricer(cluster, backend, algorithm="best"), programs=False)
     operators = pricer_of(cluster.device)
     trials = ConfigTrials(graph, cluster, written.form, memory, prices, operators)
-    said = [InputError(*own) for own in written.problems]
+    said = [InputError(*problem) for problem in written.problems]
     problems = (*said, *refusals(graph, cluster, config))
     simulation = None if problems else trials.simulation(config)
     checked = Checked(
@@ -141,14 +141,14 @@ def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[ConfigLoad
     and draining: (p - 1) / (c m + p - 1).
     """
     step, compute = simulation.prediction.step, simulation.prediction.compute
-    found = [ConfigLoad(COMPUTING, compute / step, compute)]
-    for own in occupancies(simulation)[1:]:
-        found.append(ConfigLoad(own.kind, own.busiest_share, own.busiest))
+    loads = [ConfigLoad(COMPUTING, compute / step, compute)]
+    for occupancy in occupancies(simulation)[1:]:
+        loads.append(ConfigLoad(occupancy.kind, occupancy.busiest_share, occupancy.busiest))
     lost = config.pipeline - 1
     if lost:
         share = lost / (config.chunks * config.micro_batches + lost)
-        found.append(ConfigLoad(BUBBLE, share, Seconds(share * step)))
-    return tuple(sorted(found, key=lambda own: -own.share))
+        loads.append(ConfigLoad(BUBBLE, share, Seconds(share * step)))
+    return tuple(sorted(loads, key=lambda load: -load.share))
 
 
 def matrix_text(rows: Rows) -> str:

@@ -171,16 +171,16 @@ def _flags(text: str) -> _Flags:
 
     for name in known:
         known[name] = _USED.sub(value, known[name])
-    found: dict[str, str | None] = {}
+    flags: dict[str, str | None] = {}
     last: str | None = None
     for word in _WORD.findall(_USED.sub(value, plain)):
         if word.startswith("--") and len(word) > 2:
-            name, equals, given = word[2:].partition("=")
-            found[name] = given if equals else None
+            name, equals, argument = word[2:].partition("=")
+            flags[name] = argument if equals else None
             last = None if equals else name
         elif last is not None:
-            found[last], last = word, None
-    return _Flags(found)
+            flags[last], last = word, None
+    return _Flags(flags)
 
 
 def _zero(flags: _Flags) -> int:
@@ -213,11 +213,11 @@ def _stages(flags: _Flags) -> tuple[int, ...]:
     text = flags.values.get(LAYOUT) or ""
     if flags.has(LAYOUT) and not re.fullmatch(r"[Et*0-9,|mL]+", text):
         raise InputError(f"--{LAYOUT} is {text!r}", 'write each stage, as in "Et*3|t*4|t*4|t*3L"')
-    found = []
+    layers = []
     for stage in text.split("|") if text else ():
         counted = re.findall(r"t(?:\*(\d+))?", stage)
-        found.append(sum(int(count) if count else 1 for count in counted))
-    return tuple(found)
+        layers.append(sum(int(count) if count else 1 for count in counted))
+    return tuple(layers)
 
 
 def _some_layers(flags: _Flags) -> int:
@@ -245,7 +245,7 @@ def _note_on_stages(stages: tuple[int, ...]) -> Iterator[str]:
     cuts = [0, *run_starts(range(layers), len(stages)), layers]
     priced = tuple(second - first for first, second in pairwise(cuts))
     if priced != stages:
-        said, counted = (" + ".join(map(str, own)) for own in (stages, priced))
+        said, counted = (" + ".join(map(str, layer_counts)) for layer_counts in (stages, priced))
         yield f"stages of {said} layers are priced as {counted}"
 
 

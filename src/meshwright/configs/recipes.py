@@ -69,8 +69,8 @@ class Recipes(NamedTuple):
 
     def best(self, memory: Bytes) -> Candidate | None:
         """The fastest that fits."""
-        fitting = [own for _, own in self.fitted if own.fits(memory)]
-        return min(fitting, key=lambda own: own.prediction.step, default=None)
+        fitting = [candidate for _, candidate in self.fitted if candidate.fits(memory)]
+        return min(fitting, key=lambda candidate: candidate.prediction.step, default=None)
 
 
 class _Way(NamedTuple):
@@ -112,7 +112,7 @@ def recipes(
     refused: list[tuple[str, str]] = []
     for name, ways in _strategies(graph, cluster, training or Options()):
         # Until something fits a search has nothing to start from.
-        if any(own.fits(memory) for _, own in fitted) and late():
+        if any(candidate.fits(memory) for _, candidate in fitted) and late():
             refused.append((name, "there was no time left for it; give a larger budget"))
             continue
         try:
@@ -134,19 +134,19 @@ class _Trials:
 
     def first(self, ways: Iterator[_Way]) -> tuple[str, Candidate]:
         """The first way that fits, or else the smallest; refuses if none can be."""
-        found: list[tuple[str, Candidate]] = []
+        candidates: list[tuple[str, Candidate]] = []
         problem: InputError | None = None
         for way in ways:
             try:
-                found.append((way.name, self.fitted(way)))
+                candidates.append((way.name, self.fitted(way)))
             except InputError as error:
                 problem = error
                 continue
-            if found[-1][1].fits(self.memory):
-                return found[-1]
-        if not found:
+            if candidates[-1][1].fits(self.memory):
+                return candidates[-1]
+        if not candidates:
             raise problem or InputError("nothing of it divides", "give another batch or cluster")
-        return min(found, key=lambda own: own[1].prediction.memory.total)
+        return min(candidates, key=lambda pair: pair[1].prediction.memory.total)
 
     def fitted(self, way: _Way) -> Candidate:
         """With as few micro-batches as fit, or with the most if none do."""
@@ -168,9 +168,9 @@ class _Trials:
     def _simulated(self, plan: Plan) -> Candidate:
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
 
-    def _lacking(self, own: Candidate) -> float:
+    def _lacking(self, candidate: Candidate) -> float:
         """How many times as small activations and workspace must be."""
-        held = own.prediction.memory
+        held = candidate.prediction.memory
         split = held.activations + held.workspace
         room = self.memory - (held.total - split)
         return split / room if room > 0 else math.inf
@@ -206,8 +206,8 @@ def _of_samples(
     base = data_parallel(graph, cluster)
     sizes = factors(cluster)
     ways = max(
-        math.prod(f.size for f, role in zip(sizes, own.roles, strict=True) if role == "sample")
-        for own in base.layout.values()
+        math.prod(f.size for f, role in zip(sizes, layout.roles, strict=True) if role == "sample")
+        for layout in base.layout.values()
     )
     each = max(1, workload(graph).samples // ways)
 
@@ -293,8 +293,8 @@ class _Transformer:
 
     def _way(self, name: str, config: ParallelConfig, recompute: tuple[bool, ...]) -> _Way:
         def made(count: int, again: bool) -> Plan:
-            own = replace(config, micro_batches=count, recompute=again)
-            return replace(configured(self.graph, self.cluster, own), origin=name)
+            changed = replace(config, micro_batches=count, recompute=again)
+            return replace(configured(self.graph, self.cluster, changed), origin=name)
 
         each = max(1, self.facts.samples // config.data)
         least = FILLED * config.pipeline if config.pipeline > 1 else 1

@@ -95,7 +95,7 @@ def read_torchtitan(text: str, devices: int) -> Written:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"it is not TOML: {error}", "give a torchtitan job file") from None
-    tables = {name: own for name, own in document.items() if isinstance(own, dict)}
+    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
     return read_tables(tables, devices)
 
 
@@ -119,14 +119,14 @@ def read_tables(tables: Mapping[str, Table], devices: int) -> Written:
 
 
 def _degrees(parallelism: Table, devices: int) -> _Degrees:
-    own = {name: _whole(parallelism, name, default) for name, default in DEGREES.items()}
-    for name, degree in own.items():
+    degrees = {name: _whole(parallelism, name, default) for name, default in DEGREES.items()}
+    for name, degree in degrees.items():
         if degree < 1 and (name, degree) != ("data_parallel_shard_degree", -1):
             raise InputError(
                 f"parallelism.{name} is {degree}",
                 "give 1 or more; only data_parallel_shard_degree may be -1, for what is left",
             )
-    replicate, shard, tensor, context, pipeline, expert = own.values()
+    replicate, shard, tensor, context, pipeline, expert = degrees.values()
     if shard == -1:
         shard = max(1, devices // (replicate * tensor * context * pipeline))
     return _Degrees(replicate, shard, tensor, context, pipeline, expert)
@@ -186,8 +186,8 @@ def _parts(parallelism: Table) -> tuple[int, ...]:
     parts = parallelism.get("module_fqns_per_model_part")
     if not isinstance(parts, list):
         return ()
-    found = tuple(sum(str(name).startswith("layers.") for name in part) for part in parts)
-    return found if min(found, default=0) else ()
+    counts = tuple(sum(str(name).startswith("layers.") for name in part) for part in parts)
+    return counts if min(counts, default=0) else ()
 
 
 def _software(tables: Mapping[str, Table], mixed: bool, keeps: float) -> Software:
@@ -201,12 +201,12 @@ def _software(tables: Mapping[str, Table], mixed: bool, keeps: float) -> Softwar
 
 
 def _schedule(name: str) -> tuple[Schedule, int]:
-    found = {known.casefold(): own for known, own in SCHEDULES.items()}.get(name.casefold())
-    if found is None:
+    schedule = {known.casefold(): entry for known, entry in SCHEDULES.items()}.get(name.casefold())
+    if schedule is None:
         raise InputError(
             f"parallelism.pipeline_parallel_schedule is {name!r}", nearest(name, SCHEDULES)
         )
-    return found
+    return schedule
 
 
 def _precision(degrees: _Degrees, training: Table, sharded: bool) -> tuple[str, bool, list[str]]:
@@ -273,7 +273,7 @@ def _ignored(tables: Mapping[str, Table]) -> tuple[str, ...]:
         "training.global_batch_size", "training.seq_len", "training.dtype",
         "training.mixed_precision_param",
     }  # fmt: skip
-    every = (f"{name}.{key}" for name, own in tables.items() for key in own)
+    every = (f"{name}.{key}" for name, table in tables.items() for key in table)
     return tuple(name for name in every if name not in counted)
 
 

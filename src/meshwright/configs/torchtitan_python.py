@@ -35,26 +35,26 @@ def read_torchtitan_python(text: str, devices: int) -> Written:
         module = ast.parse(text)
     except SyntaxError as error:
         raise InputError(f"it is not Python: {error}", "give a torchtitan configuration") from None
-    functions = [own for own in module.body if isinstance(own, ast.FunctionDef)]
-    found = [tables for own in functions if (tables := _tables(own))]
-    if not found:
+    functions = [statement for statement in module.body if isinstance(statement, ast.FunctionDef)]
+    assignments = [tables for function in functions if (tables := _tables(function))]
+    if not assignments:
         raise InputError(
             "no function in it assigns to config.parallelism or config.training",
             "give a module with a function that returns torchtitan's Trainer.Config",
         )
-    return read_tables(found[-1] | _model(module), devices)
+    return read_tables(assignments[-1] | _model(module), devices)
 
 
 def _tables(function: ast.FunctionDef) -> Tables:
     """The options that a function assigns, by section."""
-    found: Tables = {}
+    tables: Tables = {}
     for path, value in _assigned(function):
         match path:
             case ["activation_checkpoint"]:
-                found.setdefault("activation_checkpoint", {})["mode"] = _policy(value)
+                tables.setdefault("activation_checkpoint", {})["mode"] = _policy(value)
             case [section, option]:
                 try:
-                    found.setdefault(section, {})[option] = ast.literal_eval(value)
+                    tables.setdefault(section, {})[option] = ast.literal_eval(value)
                 except ValueError:
                     raise InputError(
                         f"line {value.lineno}: {section}.{option} is {ast.unparse(value)!r}",
@@ -62,7 +62,7 @@ def _tables(function: ast.FunctionDef) -> Tables:
                     ) from None
             case _:
                 pass
-    return found
+    return tables
 
 
 def _assigned(function: ast.FunctionDef) -> Iterator[tuple[list[str], ast.expr]]:
@@ -88,8 +88,8 @@ def _model(module: ast.Module) -> Tables:
         if not isinstance(statement, ast.ImportFrom):
             continue
         match = _REGISTRY.fullmatch(statement.module or "")
-        for own in statement.names if match else ():
+        for alias in statement.names if match else ():
             for name, flavor in MODELS:
-                if own.name == f"{name}_{flavor}".lower():
+                if alias.name == f"{name}_{flavor}".lower():
                     return {"model": {"name": name, "flavor": flavor}}
     return {}

@@ -101,16 +101,16 @@ class Pricer:
             share = operation.size(phase.share(count), count)
             for moved in rounds(phase.shape, sizes, self._networked):
                 fixed += phase.rounds * latency(self.cluster, pattern, moved)
-                found: dict[tuple[int, str], float] = {}
+                busiest: dict[tuple[int, str], float] = {}
                 for load in loads(self.cluster, pattern, moved):
                     place = (load.level, load.link)
-                    found[place] = max(found.get(place, 0.0), load.seconds_per_byte * share)
-                slope, (_, link) = max((slope, place) for place, slope in found.items())
-                waits = self._waits(found, moved) if phase.segment else 0.0
+                    busiest[place] = max(busiest.get(place, 0.0), load.seconds_per_byte * share)
+                slope, (_, link) = max((slope, place) for place, slope in busiest.items())
+                waits = self._waits(busiest, moved) if phase.segment else 0.0
                 fixed += 0.0 if whole else phase.segment / share * waits
                 slopes.append((slope + waits if whole else slope, link))
-                for place, own in found.items():
-                    busy[place] += own
+                for place, seconds in busiest.items():
+                    busy[place] += seconds
         lost = self._lost(operation, phases, sizes)
         return CostLine(
             Seconds(max(fixed, lost.fixed)),
@@ -129,20 +129,20 @@ class Pricer:
             return LostBandwidth()
         fixed, per_byte = 0.0, 0.0
         for phase in phases:
-            share, own = phase.share(count), busiest_part(phase.shape, count)
+            share, part = phase.share(count), busiest_part(phase.shape, count)
             often = sum(1 for _ in rounds(phase.shape, sizes, self._networked))
-            fixed += often * phase.rounds * own.messages * toll.message
-            per_byte += often * own.transfers * operation.size(share, count) / toll.bandwidth
+            fixed += often * phase.rounds * part.messages * toll.message
+            per_byte += often * part.transfers * operation.size(share, count) / toll.bandwidth
         return LostBandwidth(fixed, per_byte)
 
-    def _waits(self, found: Mapping[tuple[int, str], float], moved: Round) -> float:
+    def _waits(self, busiest: Mapping[tuple[int, str], float], moved: Round) -> float:
         """Seconds for every byte of a segment that goes through the ports one after the other."""
         ports = [0.0] * len(moved.hops)
         for depth, level in enumerate(self.cluster.levels):
             for link in level.links:
                 if self.cluster.owner_level(link.per) >= depth:
-                    own = found.get((depth, link.name), 0.0)
+                    seconds = busiest.get((depth, link.name), 0.0)
                     for u in range(depth + 1):
                         if (u == depth or link.outward) and moved.hops[u]:
-                            ports[u] = max(ports[u], own)
-        return sum(hops * own for hops, own in zip(moved.hops, ports, strict=True)) - max(ports)
+                            ports[u] = max(ports[u], seconds)
+        return sum(hops * wait for hops, wait in zip(moved.hops, ports, strict=True)) - max(ports)

@@ -68,8 +68,8 @@ class Backend(NamedTuple):
         if isinstance(operation, Movement):
             return (_MOVEMENTS[operation],)
         wanted = ("ring", "tree") if algorithm == "best" else (algorithm, "ring")
-        found = [self.table[operation, a] for a in wanted if (operation, a) in self.table]
-        return tuple(found) if algorithm == "best" else tuple(found[:1])
+        algorithms = [self.table[operation, a] for a in wanted if (operation, a) in self.table]
+        return tuple(algorithms) if algorithm == "best" else tuple(algorithms[:1])
 
 
 def _once(members: int) -> float:

@@ -40,14 +40,14 @@ TreeCrossing(out=2.0, among=(10.0, 5.0), leaving=2.0, hops=1))
     every = tree_edges(math.prod(sizes))
     trees = every[: len(every) // 2], every[len(every) // 2 :]
     ways = max(_farthest(held, tree) for tree in trees)
-    found = []
+    per_level = []
     for u, below in enumerate(held):
-        own = [(a, b) for a, b in every if _level_between(held, a, b) == u]
+        edges = [(a, b) for a, b in every if _level_between(held, a, b) == u]
         beyond = [(a, b) for a, b in every if a // below != b // below]
-        among = tuple(_most_in_one(own, size) for size in (math.prod(sizes), *held[:u]))
-        out, leaving = _most_at_one(own, below), _most_at_one(beyond, below)
-        found.append(TreeCrossing(out, among, leaving, ways[u]))
-    return tuple(found)
+        among = tuple(_most_in_one(edges, size) for size in (math.prod(sizes), *held[:u]))
+        out, leaving = _most_at_one(edges, below), _most_at_one(beyond, below)
+        per_level.append(TreeCrossing(out, among, leaving, ways[u]))
+    return tuple(per_level)
 
 
 @lru_cache(maxsize=1024)
@@ -97,11 +97,11 @@ def _level_between(held: Sequence[int], a: int, b: int) -> int:
 
 def _farthest(held: Sequence[int], tree: Iterable[tuple[int, int]]) -> tuple[int, ...]:
     """The transfers of each level between the root and its farthest member."""
-    parents, found = dict(tree), (0,) * len(held)
+    parents, farthest = dict(tree), (0,) * len(held)
     for member in parents:
         passed = Counter[int]()
         while member in parents:
             passed[_level_between(held, member, parents[member])] += 1
             member = parents[member]
-        found = max(found, tuple(passed[u] for u in range(len(held))))
-    return found
+        farthest = max(farthest, tuple(passed[u] for u in range(len(held))))
+    return farthest

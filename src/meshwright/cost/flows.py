@@ -148,15 +148,17 @@ def _ring(sizes: tuple[int, ...], *, open_: bool = False) -> Round:
         PortFlows(1, 1, 2 if count > 2 or not open_ else 1) if count > 1 else SILENCE
         for count in _instances(sizes)
     )
-    own, leaves = sizes[-1], outermost < len(sizes) - 1
+    innermost, leaves = sizes[-1], outermost < len(sizes) - 1
 
     def inner() -> tuple[InnerFlows, ...]:
-        path = tuple((i, i + 1) for i in range(own - 1))
+        path = tuple((i, i + 1) for i in range(innermost - 1))
         if not leaves:
-            return (InnerFlows(path if open_ else (*path, (own - 1, 0)), exits=(), entries=()),)
+            return (
+                InnerFlows(path if open_ else (*path, (innermost - 1, 0)), exits=(), entries=()),
+            )
         if open_ and math.prod(sizes[:-1]) == 2:
-            return InnerFlows(path, (own - 1,), ()), InnerFlows(path, (), (0,))
-        return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
+            return InnerFlows(path, (innermost - 1,), ()), InnerFlows(path, (), (0,))
+        return (InnerFlows(path, exits=(innermost - 1,), entries=(0,)),)
 
     hops = tuple((size - 1) * math.prod(sizes[:u]) for u, size in enumerate(sizes))
     return Round(levels, leaving, inner, everywhere=True, hops=hops)
@@ -190,21 +192,21 @@ def _tree(sizes: tuple[int, ...], networked: int) -> Round:
         return (InnerFlows(edges, ends, ends, exit_weight=outside),)
 
     hops = (*(it.hops for it in between), *(size - 1 for size in sizes[networked:]))
-    ports = tuple(PortFlows(own, own, 2 * own) for own in leaving)
+    ports = tuple(PortFlows(flow, flow, 2 * flow) for flow in leaving)
     return Round(tuple(levels), ports, inner, everywhere=True, hops=hops)
 
 
-def _tree_inner(machines: int, own: int) -> tuple[InnerFlows, ...]:
+def _tree_inner(machines: int, length: int) -> tuple[InnerFlows, ...]:
     """What runs of `own` machines go through, each of them a member of the innermost level."""
-    found = []
+    flows = []
     both = [edge for a, b in tree_edges(machines) for edge in ((a, b), (b, a))]
-    for start in range(0, machines, own):
-        run = range(start, start + own)
+    for start in range(0, machines, length):
+        run = range(start, start + length)
         inside = tuple((a - start, b - start) for a, b in both if a in run and b in run)
         exits = tuple(a - start for a, b in both if a in run and b not in run)
         entries = tuple(b - start for a, b in both if b in run and a not in run)
-        found.append(InnerFlows(inside, exits, entries, edge_weight=0.5, exit_weight=0.5))
-    return tuple(found)
+        flows.append(InnerFlows(inside, exits, entries, edge_weight=0.5, exit_weight=0.5))
+    return tuple(flows)
 
 
 def _gather(sizes: tuple[int, ...]) -> Round:
@@ -213,16 +215,18 @@ def _gather(sizes: tuple[int, ...]) -> Round:
         held = math.prod(sizes[u + 1 :])
         moved = (size - 1) * held
         levels.append(LevelFlows(held, moved, moved, moved) if size > 1 else NOTHING)
-    own, total = sizes[-1], math.prod(sizes)
+    innermost, total = sizes[-1], math.prod(sizes)
     inside = (total // count for count in _instances(sizes))
     leaving = tuple(
         PortFlows(held, total - held, total - held) if held < total else SILENCE for held in inside
     )
 
     def inner() -> tuple[InnerFlows, ...]:
-        first = InnerFlows(tuple((i, 0) for i in range(1, own)), (), (0,) * (total - own))
-        other = InnerFlows((), tuple(range(own)), ())
-        return (first, other) if total > own else (first,)
+        first = InnerFlows(
+            tuple((i, 0) for i in range(1, innermost)), (), (0,) * (total - innermost)
+        )
+        other = InnerFlows((), tuple(range(innermost)), ())
+        return (first, other) if total > innermost else (first,)
 
     return Round(
         tuple(levels), leaving, inner, everywhere=False, hops=_present(levels), single=True
@@ -250,14 +254,14 @@ def _all_to_all(sizes: tuple[int, ...]) -> Round:
         held = math.prod(sizes[u + 1 :])
         moved = (size - 1) * held * held
         levels.append(LevelFlows(moved, moved, 2 * moved, size * moved) if size > 1 else NOTHING)
-    total, own = math.prod(sizes), sizes[-1]
-    outside = total - own
+    total, innermost = math.prod(sizes), sizes[-1]
+    outside = total - innermost
     pairs = [held * (total - held) for held in (total // count for count in _instances(sizes))]
     leaving = tuple(PortFlows(count, count, 2 * count) for count in pairs)
 
     def inner() -> tuple[InnerFlows, ...]:
-        edges = tuple((a, b) for a in range(own) for b in range(own) if a != b)
-        ends = tuple(range(own)) if outside else ()
+        edges = tuple((a, b) for a in range(innermost) for b in range(innermost) if a != b)
+        ends = tuple(range(innermost)) if outside else ()
         return (InnerFlows(edges, ends, ends, exit_weight=outside),)
 
     return Round(tuple(levels), leaving, inner, everywhere=True, hops=_present(levels), single=True)
@@ -268,12 +272,12 @@ def _send(sizes: tuple[int, ...]) -> Round:
     levels = [NOTHING] * len(sizes)
     levels[outermost] = LevelFlows(1, 1, 1, 1)
     leaving = tuple(PortFlows(1, 1, 1) if n > 1 else SILENCE for n in _instances(sizes))
-    own, leaves = sizes[-1], outermost < len(sizes) - 1
+    innermost, leaves = sizes[-1], outermost < len(sizes) - 1
 
     def inner() -> tuple[InnerFlows, ...]:
         if leaves:
-            return InnerFlows((), (0,), ()), InnerFlows((), (), (own - 1,))
-        return (InnerFlows(((0, own - 1),), (), ()),)
+            return InnerFlows((), (0,), ()), InnerFlows((), (), (innermost - 1,))
+        return (InnerFlows(((0, innermost - 1),), (), ()),)
 
     return Round(
         tuple(levels), leaving, inner, everywhere=False, hops=_present(levels), single=True
@@ -310,9 +314,9 @@ def _binomial_level(sizes: tuple[int, ...], u: int, distance: int, senders: int)
     for q in range(sizes[u]):
         start, stop = q * held, (q + 1) * held
         inside = _overlap((start, stop), (0, stay))
-        own = _overlap((start, stop - distance), (0, stay))
-        out.append(inside - own)
-        into.append(_overlap((start, stop), (distance, stay + distance)) - own)
+        within = _overlap((start, stop - distance), (0, stay))
+        out.append(inside - within)
+        into.append(_overlap((start, stop), (distance, stay + distance)) - within)
     both = max(a + b for a, b in zip(out, into, strict=True))
     return LevelFlows(max(out), max(into), both, sum(out))
 
@@ -327,25 +331,25 @@ def _binomial_port(held: int, count: int, distance: int, senders: int) -> PortFl
     out, into, both = 0, 0, 0
     for q in {0, begins, min(begins + 1, count - 1)}:
         start, stop = q * held, (q + 1) * held
-        own = _overlap((start, stop - distance), (0, senders))
-        leaves = _overlap((start, stop), (0, senders)) - own
-        comes = _overlap((start, stop), (distance, distance + senders)) - own
+        within = _overlap((start, stop - distance), (0, senders))
+        leaves = _overlap((start, stop), (0, senders)) - within
+        comes = _overlap((start, stop), (distance, distance + senders)) - within
         out, into, both = max(out, leaves), max(into, comes), max(both, leaves + comes)
     return PortFlows(out, into, both)
 
 
 def _binomial_inner(sizes: tuple[int, ...], distance: int, senders: int) -> tuple[InnerFlows, ...]:
-    own, found = sizes[-1], []
-    for start in range(0, math.prod(sizes), own):
-        stop = start + own
+    innermost, flows = sizes[-1], []
+    for start in range(0, math.prod(sizes), innermost):
+        stop = start + innermost
         sending = range(start, min(stop, senders))
         edges = tuple((i - start, i + distance - start) for i in sending if i + distance < stop)
         exits = tuple(i - start for i in sending if i + distance >= stop)
         receiving = range(max(start, distance), min(stop, distance + senders))
         entries = tuple(j - start for j in receiving if j - distance < start)
         if edges or exits or entries:
-            found.append(InnerFlows(edges, exits, entries))
-    return tuple(found)
+            flows.append(InnerFlows(edges, exits, entries))
+    return tuple(flows)
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> int:

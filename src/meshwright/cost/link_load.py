@@ -34,25 +34,27 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[LinkLoad
     beside = [concurrent(digits) for digits in pattern]
     innermost = len(sizes) - 1
     by_position = cluster.wired or any(link.outward for link in cluster.levels[-1].links)
-    for own, level in enumerate(cluster.levels):
+    for depth, level in enumerate(cluster.levels):
         for link in level.links:
             owner = cluster.owner_level(link.per)
-            if owner < own:
-                if sizes[own] > 1:
-                    containers = math.prod(sizes[owner + 1 : own]) if moved.everywhere else 1
-                    flows = moved.levels[own]
+            if owner < depth:
+                if sizes[depth] > 1:
+                    containers = math.prod(sizes[owner + 1 : depth]) if moved.everywhere else 1
+                    flows = moved.levels[depth]
                     transfers = flows.among[owner + 1] if flows.among else flows.within * containers
                     beyond = transfers * math.prod(beside[owner + 1 :])
-                    yield LinkLoad(own, link.name, beyond / link.out)
-            elif own < innermost or not by_position:
-                port = moved.leaving[own] if link.outward else moved.levels[own]
+                    yield LinkLoad(depth, link.name, beyond / link.out)
+            elif depth < innermost or not by_position:
+                port = moved.leaving[depth] if link.outward else moved.levels[depth]
                 block = dict(cluster.levels[-1].blocks).get(link.per)
                 if block is None:
                     groups, inside = float(math.prod(beside[owner + 1 :])), owner + 1
                 else:
                     groups, inside = _busiest_block(pattern[-1], block), innermost
                 if port.both:
-                    yield _port_load(own, link, port, groups / math.prod(sizes[own + 1 : inside]))
+                    yield _port_load(
+                        depth, link, port, groups / math.prod(sizes[depth + 1 : inside])
+                    )
     if by_position:
         yield from _inner_loads(cluster, pattern, moved)
 
@@ -77,7 +79,7 @@ def latency(cluster: Cluster, pattern: Pattern, moved: Round) -> float:
         crossed = (*level.links, *(link for link in deeper if link.outward))
         of_level.append(sum(link.latency for link in crossed))
     of_level.append(sum(link.latency for link in inner.links if link.kind == used))
-    waits = [hops * own for hops, own in zip(moved.hops, of_level, strict=True)]
+    waits = [hops * delay for hops, delay in zip(moved.hops, of_level, strict=True)]
     return max(waits) if moved.single else sum(waits)
 
 

@@ -69,14 +69,14 @@ def training_memory(
     """
     weights = _bytes(graph, (p.tensor.name for p in graph.parameters))
     trained = [p.tensor for p in graph.parameters if p.trainable]
-    own = Bytes(sum(t.spec.bytes for t in trained))
+    native = Bytes(sum(t.spec.bytes for t in trained))
     wide = Bytes(sum(t.spec.elements * max(4, ITEM_BYTES[t.dtype]) for t in trained))
-    state = STATES[optimizer] * (wide if mixed else own) + (wide if mixed else 0)
-    update = UPDATE[optimizer] * (wide if mixed else own)
+    state = STATES[optimizer] * (wide if mixed else native) + (wide if mixed else 0)
+    update = UPDATE[optimizer] * (wide if mixed else native)
     buffers = _bytes(graph, (tensor.name for tensor in graph.buffers))
     inputs = _bytes(graph, (tensor.name for tensor in graph.inputs))
     moments = list(_moments(graph, recompute))
-    updating = _Moment(gradients=own, kept=0, passing=update)
+    updating = _Moment(gradients=native, kept=0, passing=update)
     peak = max([*moments, updating], key=lambda m: m.gradients + m.kept + m.passing)
     return Memory(
         parameters=weights,
@@ -127,7 +127,7 @@ def _moments(graph: OperatorGraph, recompute: bool) -> Iterator[_Moment]:
 
 
 def _forward(graph: OperatorGraph, kept: _Kept, dropped: frozenset[str]) -> Iterator[_Moment]:
-    roots, own = view_roots(graph), {t.name for op in graph.operators for t in op.outputs}
+    roots, produced = view_roots(graph), {t.name for op in graph.operators for t in op.outputs}
     uses = Counter(roots[name] for op in graph.operators for name in op.inputs if name is not None)
     uses.update(roots[name] for name in graph.outputs)
     staying: int = 0
@@ -146,7 +146,7 @@ def _forward(graph: OperatorGraph, kept: _Kept, dropped: frozenset[str]) -> Iter
             root = roots[name]
             uses[root] -= 1
             lasting = root in kept.first_need and root not in dropped
-            if not uses[root] and root in own and not lasting:
+            if not uses[root] and root in produced and not lasting:
                 passing -= graph.specs[root].bytes
 
 
@@ -225,9 +225,9 @@ def _dropped(graph: OperatorGraph, again: dict[int, range]) -> frozenset[str]:
 
 def _rerun_bytes(graph: OperatorGraph, kept: _Kept, layer: range, dropped: frozenset[str]) -> int:
     """What running a layer again brings back."""
-    made = {t.name for i in layer for t in graph.operators[i].outputs}
-    back = sum(graph.specs[r].bytes for r in kept.first_need if r in dropped and r in made)
-    return back + sum(kept.extra[i] for i in layer if _runs_again(graph.operators[i], dropped))
+    produced = {t.name for i in layer for t in graph.operators[i].outputs}
+    restored = sum(graph.specs[r].bytes for r in kept.first_need if r in dropped and r in produced)
+    return restored + sum(kept.extra[i] for i in layer if _runs_again(graph.operators[i], dropped))
 
 
 def _bytes(graph: OperatorGraph, names: Iterable[str]) -> Bytes:

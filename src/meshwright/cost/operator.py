@@ -102,7 +102,7 @@ class OperatorPricer:
         points: dict[object, list[_Point]] = {}
         for row in self._measured.values():
             points.setdefault(_class(row.call), []).append(self._point(row))
-        self._alike = {key: _Alike(own) for key, own in points.items()}
+        self._alike = {key: _Alike(group) for key, group in points.items()}
 
     @property
     def estimates(self) -> bool:
@@ -133,11 +133,11 @@ class OperatorPricer:
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
         if family_of(call).view:
             return OperatorPrice(NOTHING, NOTHING)
-        there, back = self._estimates(call, wanted)
+        forward_time, backward_time = self._estimates(call, wanted)
         row = self._measured.get(call)
         if row is not None:
             _, everything = self._estimates(call, all_gradients(call))
-            share = back / everything if everything else 0.0
+            share = backward_time / everything if everything else 0.0
             backward_seconds = Seconds((row.backward or 0.0) * share)
             return OperatorPrice(
                 PassPrice(row.forward, "measured", 0.0),
@@ -145,9 +145,10 @@ class OperatorPricer:
             )
         stages = family_of(call).stages(call, wanted)
         if stages and _class(call) not in self._alike:
-            return _one_after_the_other([self.price(*own) for own in stages])
+            return _one_after_the_other([self.price(*stage) for stage in stages])
         return OperatorPrice(
-            self._corrected(call, "forward", there), self._corrected(call, "backward", back)
+            self._corrected(call, "forward", forward_time),
+            self._corrected(call, "backward", backward_time),
         )
 
     def _corrected(self, call: Call, which: Pass, estimate: Seconds) -> PassPrice:
@@ -164,8 +165,10 @@ class OperatorPricer:
         """The rooflines of both passes."""
         stages = family_of(call).stages(call, wanted)
         if stages:
-            passes = [self._estimates(*own) for own in stages]
-            return Seconds(sum(own[0] for own in passes)), Seconds(sum(own[1] for own in passes))
+            passes = [self._estimates(*stage) for stage in stages]
+            return Seconds(sum(pair[0] for pair in passes)), Seconds(
+                sum(pair[1] for pair in passes)
+            )
         rates, software = self.rates, self.device.running
         products = family_of(call).products
         rate = self._peak(call) * (self._reached(call) if products else 1.0)
@@ -182,8 +185,11 @@ class OperatorPricer:
             scores = passes * written / bandwidth
             return Seconds(rates.launch * kernels + max(counts.flops / rate, moving) + scores)
 
-        there, back = forward(call), backward(call, wanted)
-        forth, again = estimate(there, 1, 1.0), estimate(back, max(1, sum(wanted)), BACKWARD_SCORES)
+        forward_counts, backward_counts = forward(call), backward(call, wanted)
+        forth, again = (
+            estimate(forward_counts, 1, 1.0),
+            estimate(backward_counts, max(1, sum(wanted)), BACKWARD_SCORES),
+        )
         if software.keeps < 1 and call.kind != ATTENTION and any(wanted):
             # What is not kept is computed again; of attention the result is kept.
             again = Seconds(again + (1 - software.keeps) * forth)
@@ -223,18 +229,22 @@ class OperatorPricer:
         return float(weight.elements * (item + 2 * held))
 
     def _point(self, row: MeasuredCall) -> _Point:
-        there, back = self._estimates(row.call, all_gradients(row.call))
-        return _Point(features(row.call), _ratio(row.forward, there), _ratio(row.backward, back))
+        forward_time, backward_time = self._estimates(row.call, all_gradients(row.call))
+        return _Point(
+            features(row.call),
+            _ratio(row.forward, forward_time),
+            _ratio(row.backward, backward_time),
+        )
 
 
 def _one_after_the_other(stages: Sequence[OperatorPrice]) -> OperatorPrice:
     """The price of several kernels; of what they add up to nothing was measured."""
 
     def added(passes: Iterable[PassPrice]) -> PassPrice:
-        return PassPrice(Seconds(sum(own.seconds for own in passes)), "estimated")
+        return PassPrice(Seconds(sum(price.seconds for price in passes)), "estimated")
 
     return OperatorPrice(
-        added(own.forward for own in stages), added(own.backward for own in stages)
+        added(stage.forward for stage in stages), added(stage.backward for stage in stages)
     )
 
 
@@ -328,12 +338,12 @@ def features(call: Call) -> dict[str, float]:
     """What tells calls of one kind apart, as logarithms to base 2."""
     counts = forward(call)
     sizes = {"flops": counts.flops, "bytes": counts.bytes, **extents_of(call)}
-    found = {name: math.log2(max(1, size)) for name, size in sizes.items()}
+    logarithms = {name: math.log2(max(1, size)) for name, size in sizes.items()}
     for index, spec in enumerate(call.inputs[:3]):
         for dim, size in enumerate(spec.shape if spec is not None else ()):
             # Dims count for less than what they add up to.
-            found[f"input {index} dim {dim}"] = 0.5 * math.log2(max(1, size))
-    return found
+            logarithms[f"input {index} dim {dim}"] = 0.5 * math.log2(max(1, size))
+    return logarithms
 
 
 def _class(call: Call) -> tuple[object, ...]:

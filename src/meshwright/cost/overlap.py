@@ -17,7 +17,7 @@ from meshwright.cost.pattern import Pattern, members
 
 def waited_share(software: Software, kind: Operation, pattern: Pattern) -> float:
     """The share of an operation's bytes that anybody waits for."""
-    *machines, inside = (members(own) for own in pattern)
+    *machines, inside = (members(digits) for digits in pattern)
     crossed = math.prod(machines)
     if kind is Movement.ALL_TO_ALL:
         return (1 - software.hidden_exchange) * _sent_once(software.dispatched, crossed)

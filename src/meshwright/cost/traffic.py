@@ -32,12 +32,12 @@ def sent_bytes(operation: Operation, sizes: Sequence[int], position: int) -> int
     """
     if len(sizes) < 2:
         return 0
-    whole, own, last = sum(sizes), sizes[position], len(sizes) - 1
+    whole, share, last = sum(sizes), sizes[position], len(sizes) - 1
     match operation:
         case Collective.ALL_REDUCE:
-            return 2 * whole - own - sizes[position - 1]
+            return 2 * whole - share - sizes[position - 1]
         case Collective.REDUCE_SCATTER | Movement.ALL_TO_ALL:
-            return whole - own
+            return whole - share
         case Collective.ALL_GATHER:
             return whole - sizes[(position + 1) % len(sizes)]
         case Collective.REDUCE:
@@ -45,13 +45,13 @@ def sent_bytes(operation: Operation, sizes: Sequence[int], position: int) -> int
         case Collective.BROADCAST:
             return whole if position < last else 0
         case Movement.SCATTER:
-            return 0 if position else whole - own
+            return 0 if position else whole - share
         case Movement.GATHER:
-            return own if position else 0
+            return share if position else 0
         case Movement.SEND:
-            return 0 if position else own
+            return 0 if position else share
         case Movement.SHIFT:
-            return own if position < last else 0
+            return share if position < last else 0
         case _:
             assert_never(operation)
 

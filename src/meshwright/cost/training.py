@@ -56,13 +56,13 @@ def training_step(
 ) -> StepPrice:
     """The predicted time of a step; without a host only the device counts."""
     needing = needing_gradient(graph)
-    there = back = 0.0
+    forward_seconds = backward_seconds = 0.0
     for operator in graph.operators:
         wanted = gradients_of(operator, needing)
-        made = any(tensor.name in needing for tensor in operator.outputs)
-        price = pricer.price(graph.call(operator), wanted if made else (False,) * len(wanted))
-        there += price.forward.seconds
-        back += price.backward.seconds
+        flows = any(tensor.name in needing for tensor in operator.outputs)
+        price = pricer.price(graph.call(operator), wanted if flows else (False,) * len(wanted))
+        forward_seconds += price.forward.seconds
+        backward_seconds += price.backward.seconds
     trained = sum(p.tensor.spec.bytes for p in graph.parameters if p.trainable)
     rates = pricer.rates
     moving = TRAFFIC[optimizer] * trained / (pricer.device.memory_bandwidth * rates.streaming)
@@ -70,8 +70,8 @@ def training_step(
     if host is not None:
         launching = MODULES * len(graph.operators) * (host.forward + host.backward)
     return StepPrice(
-        Seconds(there),
-        Seconds(back),
+        Seconds(forward_seconds),
+        Seconds(backward_seconds),
         Seconds(moving + rates.launch * TRAFFIC[optimizer]),
         Seconds(launching),
     )

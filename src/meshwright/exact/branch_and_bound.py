@@ -108,19 +108,21 @@ def planted(sizes: Sequence[int], factors: int, sums: int) -> Tree:
 def flat(buckets: Sequence[MiniBuckets], sizes: Sequence[int]) -> Sums:
     """Several sums side by side."""
     units = len(sizes)
-    functions = [(n, own) for n, b in enumerate(buckets) for end in b.ending for own in end]
+    functions = [
+        (n, function) for n, b in enumerate(buckets) for end in b.ending for function in end
+    ]
     stride = np.zeros((len(functions), units), np.int64)
     ending: list[list[int]] = [[] for _ in sizes]
     born: list[list[int]] = [[] for _ in sizes]
-    for number, (_, own) in enumerate(functions):
-        for axis, unit in enumerate(own.scope):
-            stride[number, unit] = math.prod(own.cost.shape[axis + 1 :])
-        ending[own.scope[-1]].append(number)
-        if own.born < units:
-            born[own.born].append(number)
+    for number, (_, term) in enumerate(functions):
+        for axis, unit in enumerate(term.scope):
+            stride[number, unit] = math.prod(term.cost.shape[axis + 1 :])
+        ending[term.scope[-1]].append(number)
+        if term.born < units:
+            born[term.born].append(number)
     return Sums(
-        cost=np.concatenate([own.cost.ravel() for _, own in functions]),
-        offset=np.cumsum([0, *(own.cost.size for _, own in functions)])[:-1],
+        cost=np.concatenate([function.cost.ravel() for _, function in functions]),
+        offset=np.cumsum([0, *(function.cost.size for _, function in functions)])[:-1],
         stride=stride,
         sum=np.array([n for n, _ in functions], np.int32),
         ending=padded(ending),
@@ -130,10 +132,10 @@ def flat(buckets: Sequence[MiniBuckets], sizes: Sequence[int]) -> Sums:
 
 def padded(lists: Sequence[Sequence[int]]) -> Ints:
     """Lists side by side, each followed by at least one -1."""
-    found = np.full((len(lists), 1 + max(map(len, lists))), -1, np.int64)
-    for row, own in zip(found, lists, strict=True):
-        row[: len(own)] = own
-    return found
+    rows = np.full((len(lists), 1 + max(map(len, lists))), -1, np.int64)
+    for row, entries in zip(rows, lists, strict=True):
+        row[: len(entries)] = entries
+    return rows
 
 
 @compiled

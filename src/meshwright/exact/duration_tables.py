@@ -33,7 +33,7 @@ MOST = 2_000_000
 
 def choices(problem: StepModel) -> tuple[Codes, ...]:
     """For every unit its legal layouts that are allowed, [layouts, factors]."""
-    room, found = space(problem), []
+    room, layouts = space(problem), []
     table, times = problem.prices.table, problem.times.table
     for unit, number in enumerate(problem.times.type):
         every = product(
@@ -41,14 +41,14 @@ def choices(problem: StepModel) -> tuple[Codes, ...]:
         )
         rows = list(every)
         roles = np.array(rows, np.int8).reshape(len(rows), len(problem.factors))
-        legal = [key_of(int(number), own, table, times) >= 0 for own in roles]
+        legal = [key_of(int(number), layout, table, times) >= 0 for layout in roles]
         if not any(legal):
             raise InputError(
                 f"unit {problem.units[unit].name!r} may have none of its layouts",
                 "take away a constraint, or give fewer micro-batches",
             )
-        found.append(roles[legal])
-    return tuple(found)
+        layouts.append(roles[legal])
+    return tuple(layouts)
 
 
 class OpGroupDurations(NamedTuple):
@@ -64,21 +64,21 @@ def unit_times(problem: StepModel, unit: int, layouts: Codes) -> OpGroupDuration
     """The durations of a unit's tasks in nanoseconds."""
     rows = []
     roles = problem.roles.copy()
-    for own in layouts:
-        roles[unit] = own
+    for layout in layouts:
+        roles[unit] = layout
         problem.lay(roles)
         tasks = problem.tasks
         first, second = problem.bones.forward[unit, 0], problem.bones.backward[unit, 0]
-        back = tasks.duration[second] if tasks.live[second] else 0
-        rows.append((tasks.duration[first], back, _share(problem, own)))
+        backward = tasks.duration[second] if tasks.live[second] else 0
+        rows.append((tasks.duration[first], backward, _share(problem, layout)))
     return OpGroupDurations(*np.array(rows, np.float64).T)
 
 
 def _share(problem: StepModel, roles: Codes) -> float:
     """The share of the devices that tell themselves apart on which a unit works."""
-    own, kind = problem.places, problem.places.kind
-    cube = subcube(roles, own.radix)
-    used = own.set_resource[own.set_start[cube] : own.set_start[cube + 1]]
+    places, kind = problem.places, problem.places.kind
+    cube = subcube(roles, places.radix)
+    used = places.set_resource[places.set_start[cube] : places.set_start[cube + 1]]
     return float((kind[used] == COMPUTE).sum() / (kind == COMPUTE).sum())
 
 
@@ -100,7 +100,10 @@ class EdgeDurations(NamedTuple):
         axis = self.scope.index(unit)
         return EdgeDurations(
             self.scope,
-            *(np.take(own, [layout], axis) for own in (self.there, self.back, self.update)),
+            *(
+                np.take(durations, [layout], axis)
+                for durations in (self.there, self.back, self.update)
+            ),
         )
 
 
@@ -115,16 +118,16 @@ def bundle_times(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> Edge
     padded = np.zeros((len(scope), max(sizes), len(problem.factors)), np.int8)
     for i, unit in enumerate(scope):
         padded[i, : sizes[i]] = layouts[unit]
-    there, back, update = np.zeros((rows, legs)), np.zeros((rows, legs)), np.zeros(rows)
+    forward, backward, update = np.zeros((rows, legs)), np.zeros((rows, legs)), np.zeros(rows)
     units, counts = np.array(scope, np.int32), np.array(sizes, np.int32)
     at = np.zeros(1, np.int64)
     while True:
-        status = _fill(board(problem), b, units, counts, padded, there, back, update, at)
+        status = _fill(board(problem), b, units, counts, padded, forward, backward, update, at)
         if status == FOUND:
             break
         problem.supply(status)
     return EdgeDurations(
-        scope, there.reshape(*sizes, legs), back.reshape(*sizes, legs), update.reshape(sizes)
+        scope, forward.reshape(*sizes, legs), backward.reshape(*sizes, legs), update.reshape(sizes)
     )
 
 
@@ -135,8 +138,8 @@ def _fill(
     units: Indices,
     counts: Indices,
     layouts: np.ndarray[tuple[int, int, int], np.dtype[np.int8]],
-    there: Costs,
-    back: Costs,
+    forward: Costs,
+    backward: Costs,
     update: Costs,
     at: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> int:
@@ -152,11 +155,11 @@ def _fill(
         if status != FOUND:
             return status
         carry, returns, changes = bones.carry[b, 0], bones.back[b, 0], bones.update[b]
-        for leg in range(there.shape[1]):
+        for leg in range(forward.shape[1]):
             if tasks.live[carry] and tasks.edge_live[bones.leg_edge[first + leg, 0]]:
-                there[row, leg] = tasks.duration[carry]
+                forward[row, leg] = tasks.duration[carry]
             if tasks.live[returns] and tasks.edge_live[bones.leg_back_edge[first + leg, 0]]:
-                back[row, leg] = tasks.duration[returns]
+                backward[row, leg] = tasks.duration[returns]
         if changes != NONE and tasks.live[changes]:
             update[row] = tasks.duration[changes]
         at[0] += 1

@@ -233,8 +233,8 @@ class _Search:
                 bound = max(part.bound, _whole(relaxed.least(part.weights).least))
                 if bound < self.best:
                     named = np.maximum(part.named, PARTIAL - roles).astype(np.int32)
-                    own = _Part(bound, self._made, relaxed, part.weights, named)
-                    heapq.heappush(self.parts, own)
+                    child = _Part(bound, self._made, relaxed, part.weights, named)
+                    heapq.heappush(self.parts, child)
                     self._made += 1
 
     def _ground(self, part: _Part) -> Ground:
@@ -242,8 +242,8 @@ class _Search:
         problem, relaxed = self.problem, part.relaxed
         sizes, buckets = relaxed.sizes, relaxed.least(part.weights)
         layouts = np.zeros((len(sizes), max(sizes), len(problem.factors)), np.int8)
-        for row, own in zip(layouts, reversed(relaxed.choices), strict=True):
-            row[: len(own)] = own
+        for row, roles in zip(layouts, reversed(relaxed.choices), strict=True):
+            row[: len(roles)] = roles
         decided: list[list[int]] = [[] for _ in sizes]
         for b, bundle in enumerate(problem.bundles):
             first = min([bundle.maker, *(leg.unit for leg in bundle.legs)])

@@ -63,8 +63,8 @@ class Relaxation:
         self.problem = problem
         self.choices = choices(problem)
         self.sizes = tuple(map(len, self.choices))
-        problem.roles[:] = [own[0] for own in self.choices]
-        self._units = [unit_times(problem, u, own) for u, own in enumerate(self.choices)]
+        problem.roles[:] = [layouts[0] for layouts in self.choices]
+        self._units = [unit_times(problem, u, layouts) for u, layouts in enumerate(self.choices)]
         self._bundles = [
             bundle_times(problem, b, self.choices) for b in range(len(problem.bundles))
         ]
@@ -77,18 +77,18 @@ class Relaxation:
 
     def restricted(self, unit: int, layout: int) -> Relaxation:
         """The same with one layout left for a unit."""
-        own, keep = copy(self), slice(layout, layout + 1)
-        own.choices = tuple(c[keep] if u == unit else c for u, c in enumerate(self.choices))
-        own.sizes = tuple(map(len, own.choices))
-        own._units = [
+        restricted, keep = copy(self), slice(layout, layout + 1)
+        restricted.choices = tuple(c[keep] if u == unit else c for u, c in enumerate(self.choices))
+        restricted.sizes = tuple(map(len, restricted.choices))
+        restricted._units = [
             OpGroupDurations(*(column[keep] for column in times)) if u == unit else times
             for u, times in enumerate(self._units)
         ]
-        own._bundles = [
+        restricted._bundles = [
             tables if tables is None else tables.restricted(unit, layout)
             for tables in self._bundles
         ]
-        return own
+        return restricted
 
     def heaviest(self) -> int | None:
         """Of the units with several layouts left the one that can take longest."""
@@ -108,13 +108,13 @@ class Relaxation:
     def _functions(self, weights: TaskWeights) -> list[tuple[tuple[int, ...], Costs]]:
         """The functions by units, in nanoseconds."""
         bones = self.problem.bones
-        found: list[tuple[tuple[int, ...], Costs]] = []
+        functions: list[tuple[tuple[int, ...], Costs]] = []
         for unit, times in enumerate(self._units):
             cost = np.zeros(self.sizes[unit])
-            for tasks, own in ((bones.forward, times.there), (bones.backward, times.back)):
+            for tasks, durations in ((bones.forward, times.there), (bones.backward, times.back)):
                 chain, share = weights.chain[tasks[unit]], weights.share[tasks[unit]]
-                cost += own * (chain.sum() + share.sum() * times.share)
-            found.append(((unit,), cost))
+                cost += durations * (chain.sum() + share.sum() * times.share)
+            functions.append(((unit,), cost))
         for b, tables in enumerate(self._bundles):
             if tables is None:
                 continue
@@ -125,12 +125,14 @@ class Relaxation:
                 shape = [-1 if i == maker else 1 for i in range(len(tables.scope))]
                 share = self._units[tables.scope[maker]].share.reshape(shape)
                 cost = cost + tables.update * (weights.chain[task] + weights.share[task] * share)
-            found.append((tables.scope, cost))
-        return found
+            functions.append((tables.scope, cost))
+        return functions
 
     def roles(self, chosen: tuple[int, ...]) -> Codes:
         """The layouts with these numbers."""
-        return np.array([own[i] for own, i in zip(self.choices, chosen, strict=True)], np.int8)
+        return np.array(
+            [layouts[i] for layouts, i in zip(self.choices, chosen, strict=True)], np.int8
+        )
 
     def worst(self, chosen: tuple[int, ...]) -> TaskWeights:
         """The weights of the largest lower bound of some layouts."""
@@ -168,25 +170,25 @@ class Relaxation:
 
         The game ends when the least sum is enough.
         """
-        best, own = weights, self.least(weights)
-        kept = own
+        best, buckets = weights, self.least(weights)
+        kept = buckets
         for number in range(rounds):
             if kept.least > enough:
                 break
-            weights = weights.mixed(self.worst(choice(own)[::-1]), 2 / (number + 4))
-            own = self.least(weights)
-            if own.least > kept.least:
-                best, kept = weights, own
+            weights = weights.mixed(self.worst(choice(buckets)[::-1]), 2 / (number + 4))
+            buckets = self.least(weights)
+            if buckets.least > kept.least:
+                best, kept = weights, buckets
         return best, kept
 
     def waiting(self, weights: TaskWeights) -> Costs:
         """[tasks] how much it counts when a task of the backward pass waits for resources."""
-        bones, found = self.problem.bones, weights.chain * self.backward
+        bones, costs = self.problem.bones, weights.chain * self.backward
         for b in range(len(bones.maker)):
             # With several legs one may have to be waited for and another not.
             if bones.leg_start[b + 1] - bones.leg_start[b] == 1 and self.backward.any():
-                found[bones.back[b, 0]] = weights.back[bones.leg_start[b]]
-        return found
+                costs[bones.back[b, 0]] = weights.back[bones.leg_start[b]]
+        return costs
 
     def _count(self, weights: TaskWeights, task: int, link: Ints, towards: Indices | Ints) -> None:
         """Count the tasks and legs of a chain that ends, or starts, with a task."""
@@ -200,12 +202,12 @@ class Relaxation:
 
     def _shares(self, chosen: tuple[int, ...]) -> Costs:
         """For each task the share of devices that its unit, or its bundle's maker, works on."""
-        found = np.zeros(len(self.problem.tasks.live))
+        shares = np.zeros(len(self.problem.tasks.live))
         labels, maker = self.problem.labels, self.problem.bones.maker
         for task, (kind, subject) in enumerate(zip(labels.kind, labels.subject, strict=True)):
             unit = subject if kind in ("forward", "backward") else int(maker[subject])
-            found[task] = self._units[unit].share[chosen[unit]]
-        return found
+            shares[task] = self._units[unit].share[chosen[unit]]
+        return shares
 
     def _always_after(self) -> Flags:
         """[tasks, tasks] which come after which whatever the layouts."""

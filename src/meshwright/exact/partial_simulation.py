@@ -60,16 +60,16 @@ def backward_tasks(problem: StepModel, after: Flags) -> Flags:
     labels, options, n = problem.labels, problem.options, len(problem.tasks.live)
     kind = np.array(labels.kind)
     waist = int(problem.bones.forward[-1, 0])
-    forward, back = kind == "forward", np.isin(kind, ("backward", "update"))
+    forward, backward = kind == "forward", np.isin(kind, ("backward", "update"))
     live = problem.tasks.live
     narrow = (
         options.zero == 0
         and not options.recompute
         and options.micro_batches == 1
         and all(after[t, waist] for t in np.flatnonzero(forward) if t != waist)
-        and all(after[waist, t] for t in np.flatnonzero(back & live))
+        and all(after[waist, t] for t in np.flatnonzero(backward & live))
     )
-    return (back | (kind == "return")) & narrow if narrow else np.zeros(n, np.bool_)
+    return (backward | (kind == "return")) & narrow if narrow else np.zeros(n, np.bool_)
 
 
 def waist(problem: StepModel, backward: Flags) -> SyncPoint:
@@ -105,11 +105,17 @@ def waist(problem: StepModel, backward: Flags) -> SyncPoint:
 
 
 @compiled
-def _begin(tasks: TaskGraph, own: SyncPoint, depth: int) -> int:
+def _begin(tasks: TaskGraph, sync_point: SyncPoint, depth: int) -> int:
     """Set up the simulation of what is decided; how many tasks are ready."""
-    task, key, missing, ready, queue = own.task, own.key, own.missing, own.ready, own.queue
-    for r in range(len(own.free)):
-        own.free[r] = own.busy[r] = 0
+    task, key, missing, ready, queue = (
+        sync_point.task,
+        sync_point.key,
+        sync_point.missing,
+        sync_point.ready,
+        sync_point.queue,
+    )
+    for r in range(len(sync_point.free)):
+        sync_point.free[r] = sync_point.busy[r] = 0
     for i in range(len(task)):
         missing[task[i]], ready[task[i]] = 0, 0
     for i in range(len(task)):
@@ -127,20 +133,20 @@ def _begin(tasks: TaskGraph, own: SyncPoint, depth: int) -> int:
 
 
 @compiled
-def _occupy(tasks: TaskGraph, own: SyncPoint, t: int) -> None:
+def _occupy(tasks: TaskGraph, sync_point: SyncPoint, t: int) -> None:
     """Count what a compute task holds devices for; what talking takes of them is idle time."""
     place, hold = tasks.places[t, 0], tasks.hold[t, COMPUTE]
     if place != NOWHERE and hold > 0 and not tasks.joint[t]:
         for at in range(tasks.set_start[place], tasks.set_start[place + 1]):
             r = tasks.set_resource[at]
             if tasks.resource_kind[r] == COMPUTE:
-                own.busy[r] += hold
+                sync_point.busy[r] += hold
 
 
 @compiled
-def _next(own: SyncPoint, size: int) -> int:
+def _next(sync_point: SyncPoint, size: int) -> int:
     """The place in the queue of the task that takes its resources next."""
-    queue, ready, first = own.queue, own.ready, 0
+    queue, ready, first = sync_point.queue, sync_point.ready, 0
     for i in range(1, size):
         a, b = ready[queue[i]], ready[queue[first]]
         if a < b or (a == b and queue[i] < queue[first]):
@@ -149,27 +155,33 @@ def _next(own: SyncPoint, size: int) -> int:
 
 
 @compiled
-def waited(tasks: TaskGraph, own: SyncPoint, depth: int, sums: Waits, found: Costs) -> None:
+def waited(tasks: TaskGraph, sync_point: SyncPoint, depth: int, sums: Waits, costs: Costs) -> None:
     """What to add to each sum if the units from `depth` on are decided; see the head."""
     weight = sums.weight
-    for s in range(len(found)):
-        found[s] = 0.0
-    if len(own.task) == 0:
+    for s in range(len(costs)):
+        costs[s] = 0.0
+    if len(sync_point.task) == 0:
         return
-    queue, ready, missing, key, low = own.queue, own.ready, own.missing, own.key, own.low
-    size, certain = _begin(tasks, own, depth), np.int64(1) << 62
+    queue, ready, missing, key, low = (
+        sync_point.queue,
+        sync_point.ready,
+        sync_point.missing,
+        sync_point.key,
+        sync_point.low,
+    )
+    size, certain = _begin(tasks, sync_point, depth), np.int64(1) << 62
     while size > 0:
-        i = _next(own, size)
+        i = _next(sync_point, size)
         t = queue[i]
         if ready[t] >= certain:
             break
         size -= 1
         queue[i] = queue[size]
-        start = take(tasks, t, ready[t], own.free)
+        start = take(tasks, t, ready[t], sync_point.free)
         end = start + tasks.duration[t]
-        for s in range(len(found)):
-            found[s] += weight[s, t] * (start - ready[t])
-        _occupy(tasks, own, t)
+        for s in range(len(costs)):
+            costs[s] += weight[s, t] * (start - ready[t])
+        _occupy(tasks, sync_point, t)
         if low[t] < depth:
             certain = min(certain, end)
         for edge in range(tasks.succ_start[t], tasks.succ_start[t + 1]):
@@ -183,9 +195,9 @@ def waited(tasks: TaskGraph, own: SyncPoint, depth: int, sums: Waits, found: Cos
     if certain == np.int64(1) << 62:
         return
     spare, devices = 0.0, 0
-    for r in range(len(own.free)):
+    for r in range(len(sync_point.free)):
         if tasks.resource_kind[r] == COMPUTE:
-            spare += max(certain, own.free[r]) - own.busy[r]
+            spare += max(certain, sync_point.free[r]) - sync_point.busy[r]
             devices += 1
-    for s in range(len(found)):
-        found[s] += sums.idle[s] * spare / devices
+    for s in range(len(costs)):
+        costs[s] += sums.idle[s] * spare / devices

@@ -34,21 +34,24 @@ class Alternatives(NamedTuple):
 
 def alternatives(plan: Plan) -> Iterator[Alternatives]:
     """Every decision about the whole graph that can be changed."""
-    own = plan.options
-    counts = [own.micro_batches * 2, *([own.micro_batches // 2] if own.micro_batches > 1 else [])]
-    yield _of_option(plan, "micro-batches", own.micro_batches, "micro_batches", counts)
-    yield _of_option(plan, "recompute", own.recompute, "recompute", [not own.recompute])
-    others = [stage for stage in range(4) if stage != own.zero]
+    options = plan.options
+    counts = [
+        options.micro_batches * 2,
+        *([options.micro_batches // 2] if options.micro_batches > 1 else []),
+    ]
+    yield _of_option(plan, "micro-batches", options.micro_batches, "micro_batches", counts)
+    yield _of_option(plan, "recompute", options.recompute, "recompute", [not options.recompute])
+    others = [stage for stage in range(4) if stage != options.zero]
     yield Alternatives(
         "zero",
-        str(own.zero),
+        str(options.zero),
         tuple((str(stage), partial(_with_zero, plan, stage)) for stage in others),
         fixable=True,
     )
     within = (0, *level_neighbourhoods(plan.cluster))
-    if own.zero and len(within) > 1:
-        among = [devices for devices in within if devices != own.shard_within]
-        yield _of_option(plan, "shard-within", own.shard_within, "shard_within", among)
+    if options.zero and len(within) > 1:
+        among = [devices for devices in within if devices != options.shard_within]
+        yield _of_option(plan, "shard-within", options.shard_within, "shard_within", among)
     staged = staged_factors(plan)
     if staged:
         fewer = str(_places(plan, staged[:-1])), partial(_fewer_stages, plan, staged[-1])
@@ -62,7 +65,7 @@ def _with_zero(plan: Plan, stage: int) -> Plan:
 
 def staged_factors(plan: Plan) -> list[int]:
     """The factors along which every unit sits at one coordinate, not all at the same."""
-    along = [{own.roles[f] for own in plan.layout.values()} for f in range(len(plan.factors))]
+    along = [{layout.roles[f] for layout in plan.layout.values()} for f in range(len(plan.factors))]
     return [
         number
         for number, roles in enumerate(along)
@@ -72,19 +75,19 @@ def staged_factors(plan: Plan) -> list[int]:
 
 def _places(plan: Plan, along: Sequence[int]) -> int:
     """At how many places units sit along some factors."""
-    return len({tuple(own.roles[f] for f in along) for own in plan.layout.values()})
+    return len({tuple(layout.roles[f] for f in along) for layout in plan.layout.values()})
 
 
 def _of_option(
     plan: Plan, subject: str, chosen: int, field: str, others: Iterable[int]
 ) -> Alternatives:
-    made = (
+    variants = (
         (_text(other), msgspec.structs.replace(plan.options, **{field: other})) for other in others
     )
     return Alternatives(
         subject,
         _text(chosen),
-        tuple((text, partial(plan.changed, options=options)) for text, options in made),
+        tuple((text, partial(plan.changed, options=options)) for text, options in variants),
         fixable=True,
     )
 
@@ -120,7 +123,7 @@ def _can_be(plan: Plan, unit: OpGroup, layout: Layout) -> bool:
 def _placements(plan: Plan) -> Iterator[Alternatives]:
     """For each two levels the exchanges of their factors that are not equal."""
     names, every = plan.cluster.level_names, range(len(plan.factors))
-    columns = [tuple(own.roles[f] for own in plan.layout.values()) for f in every]
+    columns = [tuple(layout.roles[f] for layout in plan.layout.values()) for f in every]
     factors = [[f for f in every if plan.factors[f].level == level] for level in range(len(names))]
     for one, other in combinations(range(len(names)), 2):
         pairs: dict[object, tuple[int, int]] = {}

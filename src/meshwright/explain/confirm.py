@@ -66,7 +66,9 @@ def _next(decisions: Sequence[Decision], tried: Sequence[int], step: float) -> i
     """The place of what is to be searched: a runner-up that is faster, then what costs most of all
     that can be searched; None if that is searched.
     """
-    places = [n for n, own in enumerate(decisions) if own.fix and own.step is not None]
+    places = [
+        n for n, decision in enumerate(decisions) if decision.fix and decision.step is not None
+    ]
     faster = [
         n for n in places if n not in tried and decisions[n].fits and is_faster(decisions[n], step)
     ]
@@ -77,23 +79,23 @@ def _next(decisions: Sequence[Decision], tried: Sequence[int], step: float) -> i
     return next((n for n in longest[:DECISIONS] if n not in tried), None)
 
 
-def _length(own: Decision) -> float:
-    return -math.inf if own.best is None else own.best
+def _length(decision: Decision) -> float:
+    return -math.inf if decision.best is None else decision.best
 
 
-def is_faster(own: Decision, step: float) -> bool:
+def is_faster(decision: Decision, step: float) -> bool:
     """Whether the runner-up takes so much less than the plan's step that it is worth a word."""
-    return own.best is not None and own.best < step * (1 - LEAST)
+    return decision.best is not None and decision.best < step * (1 - LEAST)
 
 
-def _searched(plan: Plan, question: PlanRequest, own: Decision, budget: Budget) -> Decision:
+def _searched(plan: Plan, question: PlanRequest, decision: Decision, budget: Budget) -> Decision:
     try:
-        planned = search_with(plan, question, constraints_of(own.fix), budget)
+        planned = search_with(plan, question, constraints_of(decision.fix), budget)
     except InputError as error:
-        return own._replace(found=error.problem)
+        return decision._replace(found=error.problem)
     best = planned.best.prediction
     lacks = best.memory.total - question.memory
-    return own._replace(
+    return decision._replace(
         searched=Seconds(best.step),
         fits=lacks <= 0,
         found=f"does not fit, by {format_bytes(lacks)}" if lacks > 0 else "",
@@ -107,10 +109,10 @@ def constraints_of(fix: str) -> Constraints:
     (('h.*.fc', 'sample channel'),)
     """
     words = shlex.split(fix)
-    given: dict[str, list[str]] = {"--fix": [], "--pin": [], "--forbid": []}
+    options: dict[str, list[str]] = {"--fix": [], "--pin": [], "--forbid": []}
     for option, value in zip(words[::2], words[1::2], strict=True):
-        given[option].append(value)
-    return parse_constraints(given["--pin"], given["--forbid"], given["--fix"])
+        options[option].append(value)
+    return parse_constraints(options["--pin"], options["--forbid"], options["--fix"])
 
 
 def search_with(

@@ -73,16 +73,20 @@ def classes(problem: StepModel) -> list[OpGroupClass]:
     }
     labels, tasks, cost = problem.labels, problem.tasks, np.zeros(len(problem.units), np.int64)
     for task in np.flatnonzero(tasks.live):
-        own = int(labels.subject[task])
-        whose = own if labels.kind[task] in ("forward", "backward") else problem.bundles[own].maker
+        subject = int(labels.subject[task])
+        whose = (
+            subject
+            if labels.kind[task] in ("forward", "backward")
+            else problem.bundles[subject].maker
+        )
         cost[whose] += tasks.duration[task]
-    found: dict[object, list[int]] = {}
+    alike: dict[object, list[int]] = {}
     for number, unit in enumerate(problem.units):
         row = tuple(_masked(problem, role) for role in problem.roles[number].tolist())
         key = (place.get(unit.name, unit.name), int(problem.times.type[number]), row)
-        found.setdefault(key, []).append(number)
-    listed = [OpGroupClass(tuple(own), int(cost[own].sum())) for own in found.values()]
-    return sorted(listed, key=lambda own: -own.nanoseconds)
+        alike.setdefault(key, []).append(number)
+    listed = [OpGroupClass(tuple(members), int(cost[members].sum())) for members in alike.values()]
+    return sorted(listed, key=lambda unit_class: -unit_class.nanoseconds)
 
 
 def _masked(problem: StepModel, role: int) -> int | None:
@@ -92,22 +96,22 @@ def _masked(problem: StepModel, role: int) -> int | None:
 
 def changes(problem: StepModel, room: LayoutSpace, unit: int) -> list[Change]:
     """The changes of a unit's roles for one factor, then for two."""
-    own = problem.roles[unit].tolist()
+    current = problem.roles[unit].tolist()
     fixed = problem.options.micro_batches > 1
     others = [
         []
-        if fixed and is_at(own[f])
+        if fixed and is_at(current[f])
         else [
             role
             for role in room.role[unit, f, : room.roles[unit, f]].tolist()
-            if role != own[f] and not (fixed and is_at(role))
+            if role != current[f] and not (fixed and is_at(role))
         ]
-        for f in range(len(own))
+        for f in range(len(current))
     ]
     single = [(f, role, SAME, 0) for f, roles in enumerate(others) for role in roles]
     double = [
         (f, role, g, second)
-        for f, g in combinations(range(len(own)), 2)
+        for f, g in combinations(range(len(current)), 2)
         for role, second in product(others[f], others[g])
     ]
     return single + double
@@ -123,11 +127,13 @@ class CounterfactualTrials:
         self._makespan = makespan
 
     def best(
-        self, own: OpGroupClass, most: int, turn: int, late: Callable[[], bool]
+        self, unit_class: OpGroupClass, most: int, turn: int, late: Callable[[], bool]
     ) -> RunnerUp | None:
         """The best of so many changes of a class; `late` is asked after every turn of some."""
-        problem, units = self.problem, np.array(own.units, np.int32)
-        tried = np.array(changes(problem, self._room, own.units[0])[:most], np.int64).reshape(-1, 4)
+        problem, units = self.problem, np.array(unit_class.units, np.int32)
+        tried = np.array(
+            changes(problem, self._room, unit_class.units[0])[:most], np.int64
+        ).reshape(-1, 4)
         rows = np.zeros((len(units), len(problem.factors)), np.int8)
         at, lowest = np.zeros(1, np.int64), np.array([NEVER, SAME, self._makespan])
         while at[0] < len(tried) and not (at[0] and late()):

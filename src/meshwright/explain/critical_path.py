@@ -34,16 +34,16 @@ def critical_path(graph: TaskGraph, timeline: Timeline) -> tuple[PathPiece, ...]
         return ()
     held = _held_before(graph, timeline)
     last = int(timeline.end.argmax())
-    found = [PathPiece(last, int(timeline.start[last]), timeline.makespan, False)]
-    while found[-1].start > 0:
-        task, start = found[-1].task, found[-1].start
+    pieces = [PathPiece(last, int(timeline.start[last]), timeline.makespan, False)]
+    while pieces[-1].start > 0:
+        task, start = pieces[-1].task, pieces[-1].start
         if start == timeline.ready[task]:
             before = _releasing(graph, timeline, task)
-            found.append(PathPiece(before, int(timeline.start[before]), start, False))
+            pieces.append(PathPiece(before, int(timeline.start[before]), start, False))
         else:
             use = next(use for at, use in held[task] if at == start)
-            found.append(PathPiece(use.task, use.start, start, True))
-    return tuple(reversed(found))
+            pieces.append(PathPiece(use.task, use.start, start, True))
+    return tuple(reversed(pieces))
 
 
 def _releasing(graph: TaskGraph, timeline: Timeline, task: int) -> int:
@@ -58,10 +58,10 @@ def _releasing(graph: TaskGraph, timeline: Timeline, task: int) -> int:
 def _held_before(graph: TaskGraph, timeline: Timeline) -> dict[int, list[tuple[int, LinkUse]]]:
     """For each task that took a resource the moment it was free: when, and who had held it."""
     last: dict[int, LinkUse] = {}
-    found: dict[int, list[tuple[int, LinkUse]]] = {}
+    holders: dict[int, list[tuple[int, LinkUse]]] = {}
     for use in uses(graph, timeline):
         before = last.get(use.resource)
         if before is not None and before.start + before.hold == use.start:
-            found.setdefault(use.task, []).append((use.start, before))
+            holders.setdefault(use.task, []).append((use.start, before))
         last[use.resource] = use
-    return found
+    return holders

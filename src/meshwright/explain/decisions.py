@@ -87,13 +87,22 @@ def explain(
     `original` is a plan of the graph before it was rewritten. What the deadline leaves out is
     counted in a last entry. `progress` is called whenever the clock is looked at.
     """
-    told = _Explanation(plan, prices, operators, memory, deadline, progress)
-    found = [*told.alternatives(), *told.algebra(original), *told.collectives(), *told.layouts()]
-    found.sort(key=lambda own: math.inf if own.step is None else told.step - own.step)
-    if told.left_out:
+    explanation = _Explanation(plan, prices, operators, memory, deadline, progress)
+    decisions = [
+        *explanation.alternatives(),
+        *explanation.algebra(original),
+        *explanation.collectives(),
+        *explanation.layouts(),
+    ]
+    decisions.sort(
+        key=lambda decision: math.inf if decision.step is None else explanation.step - decision.step
+    )
+    if explanation.left_out:
         note = "not looked into: the time was up, or they are the cheapest of many"
-        found.append(Decision("left out", f"{told.left_out} decisions", None, None, note))
-    return tuple(found)
+        decisions.append(
+            Decision("left out", f"{explanation.left_out} decisions", None, None, note)
+        )
+    return tuple(decisions)
 
 
 def _pins(names: Sequence[str], layout: str, every: Sequence[str]) -> str:
@@ -108,7 +117,7 @@ def _pins(names: Sequence[str], layout: str, every: Sequence[str]) -> str:
         return ""
     same = (words[0] if len(set(words)) == 1 else "*" for words in zip(*parts, strict=True))
     pattern = ".".join(same)
-    if [own for own in every if fnmatchcase(own, pattern)] != list(names):
+    if [name for name in every if fnmatchcase(name, pattern)] != list(names):
         return ""
     return f"--pin '{pattern}={layout}'"
 
@@ -138,38 +147,42 @@ class _Explanation:
 
     def alternatives(self) -> Iterator[Decision]:
         """Decisions about the whole graph."""
-        for own in alternatives(self.plan):
+        for choice in alternatives(self.plan):
             if self.late():
                 self.left_out += 1
                 continue
             tried = []
-            for text, make in own.others:
+            for text, make in choice.others:
                 try:
                     tried.append((text, self._predicted(make())))
                 except InputError:  # A layout that so many micro-batches are too small for.
                     continue
             if tried:
-                text, found = min(tried, key=lambda it: (self._misses(it[1]) > 0, it[1].step))
-                told = self._decision(own.subject, own.chosen, text, found)
-                yield told._replace(fix=f"--fix {own.subject}={text}" if own.fixable else "")
+                text, prediction = min(tried, key=lambda it: (self._misses(it[1]) > 0, it[1].step))
+                decision = self._decision(choice.subject, choice.chosen, text, prediction)
+                yield decision._replace(
+                    fix=f"--fix {choice.subject}={text}" if choice.fixable else ""
+                )
             else:
-                yield Decision(own.subject, own.chosen, None, None, "nothing else is possible")
+                yield Decision(
+                    choice.subject, choice.chosen, None, None, "nothing else is possible"
+                )
 
     def algebra(self, original: Plan | None) -> Iterator[Decision]:
         """The graph before it was rewritten."""
         if original is not None:
-            found = self._predicted(original)
-            given = f"the graph as given ({original.origin})"
-            yield self._decision("algebra", "the graph as rewritten", given, found)
+            prediction = self._predicted(original)
+            other = f"the graph as given ({original.origin})"
+            yield self._decision("algebra", "the graph as rewritten", other, prediction)
 
     def collectives(self) -> Iterator[Decision]:
         """How every different reduction, scatter and gather is carried out."""
         groups: dict[tuple[str, tuple[int, ...], tuple[int, ...], CollectiveWay], set[float]] = {}
-        every = [own for found in moves(self.base.problem).values() for own in found]
-        for own in sorted(every, key=lambda move: -move.held):
-            if own.operation in COLLECTIVE:
-                key = own.operation, own.over, own.beside, own.way
-                groups.setdefault(key, set()).add(own.held)
+        every = [move for task_moves in moves(self.base.problem).values() for move in task_moves]
+        for collective in sorted(every, key=lambda move: -move.held):
+            if collective.operation in COLLECTIVE:
+                key = collective.operation, collective.over, collective.beside, collective.way
+                groups.setdefault(key, set()).add(collective.held)
         self.left_out += max(0, len(groups) - COLLECTIVES)
         for (operation, over, beside, way), sizes in list(groups.items())[:COLLECTIVES]:
             if self.late():
@@ -179,80 +192,82 @@ class _Explanation:
                 EdgeCollective(operation, over, beside, max(sizes), way), len(sizes)
             )
 
-    def _collective(self, own: EdgeCollective, alike: int) -> Decision:
-        number, held = NAMES.index(own.operation), own.held
-        over, beside = (sum(1 << f for f in it) for it in (own.over, own.beside))
-        what = "reduction" if number == ALL_REDUCE else own.operation
-        subject = f"{what} over {ways_by_level(self.plan.cluster, own.over)}"
+    def _collective(self, collective: EdgeCollective, alike: int) -> Decision:
+        number, held = NAMES.index(collective.operation), collective.held
+        over, beside = (sum(1 << f for f in it) for it in (collective.over, collective.beside))
+        what = "reduction" if number == ALL_REDUCE else collective.operation
+        subject = f"{what} over {ways_by_level(self.plan.cluster, collective.over)}"
         subject += f" of {format_bytes(held)}"
         subject += f" (+{alike - 1} alike)" if alike > 1 else ""
-        chosen = self._named(own)
+        chosen = self._named(collective)
         if len(set(self.prices.ways(number, over, beside))) == 1:
             return Decision(subject, chosen, None, None, "nothing else is known")
-        others = self.prices.without(number, over, beside, own.way)
-        second = own._replace(way=others.way(number, over, beside, held))
-        found = simulate(self.plan, others, self.operators).prediction
+        others = self.prices.without(number, over, beside, collective.way)
+        second = collective._replace(way=others.way(number, over, beside, held))
+        prediction = simulate(self.plan, others, self.operators).prediction
         other = self._named(second)
         other = other if other != chosen else f"{other} by another algorithm"
-        told = self._decision(subject, chosen, other, found)
-        times = [format_seconds(it.seconds) for it in (own, second)]
-        return told._replace(note=f"{told.note}; by itself {times[1]} instead of {times[0]}")
+        decision = self._decision(subject, chosen, other, prediction)
+        times = [format_seconds(it.seconds) for it in (collective, second)]
+        return decision._replace(
+            note=f"{decision.note}; by itself {times[1]} instead of {times[0]}"
+        )
 
-    def _named(self, own: EdgeCollective) -> str:
+    def _named(self, collective: EdgeCollective) -> str:
         """How a collective is carried out."""
-        if own.operation == NAMES[ALL_REDUCE]:
-            return str(own.way.program or dsl.ALL_REDUCE)
-        if len(own.steps) == 1:
-            return f"one {own.operation}"
-        along = ", ".join(ways_by_level(self.plan.cluster, step) for step in own.steps)
-        return f"{own.operation} along {along}"
+        if collective.operation == NAMES[ALL_REDUCE]:
+            return str(collective.way.program or dsl.ALL_REDUCE)
+        if len(collective.steps) == 1:
+            return f"one {collective.operation}"
+        along = ", ".join(ways_by_level(self.plan.cluster, step) for step in collective.steps)
+        return f"{collective.operation} along {along}"
 
     def layouts(self) -> Iterator[Decision]:
         """The layout of every class of units."""
         problem = self.base.problem
-        found, tasks = classes(problem), max(1, int(problem.tasks.live.sum()))
-        longest = max((len(own.units) for own in found), default=0)
-        if self.late() or not found:
-            self.left_out += len(found)
+        unit_classes, tasks = classes(problem), max(1, int(problem.tasks.live.sum()))
+        longest = max((len(kind.units) for kind in unit_classes), default=0)
+        if self.late() or not unit_classes:
+            self.left_out += len(unit_classes)
             return
         trials = CounterfactualTrials(problem, round(self.step * NANO), longest)
         many = max(1, WORK // tasks // FEWEST)
-        self.left_out += max(0, len(found) - many)
-        most = max(FEWEST, WORK // tasks // len(found))
-        for own in found[:many]:
+        self.left_out += max(0, len(unit_classes) - many)
+        most = max(FEWEST, WORK // tasks // len(unit_classes))
+        for unit_class in unit_classes[:many]:
             if self.late():
                 self.left_out += 1
                 continue
-            yield self._layout(trials, own, most, max(1, TURN // tasks))
+            yield self._layout(trials, unit_class, most, max(1, TURN // tasks))
 
     def _layout(
-        self, trials: CounterfactualTrials, own: OpGroupClass, most: int, turn: int
+        self, trials: CounterfactualTrials, unit_class: OpGroupClass, most: int, turn: int
     ) -> Decision:
-        names = [self.plan.units[unit].name for unit in own.units]
+        names = [self.plan.units[unit].name for unit in unit_class.units]
         subject = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1} alike)"
         chosen = str(self.plan.layout[names[0]])
-        runner_up = trials.best(own, most, turn, self.late)
+        runner_up = trials.best(unit_class, most, turn, self.late)
         if runner_up is None:
             return Decision(subject, chosen, None, None, "nothing else is possible")
         other = trials.problem.plan("runner-up", runner_up.roles)
-        text, found = str(other.layout[names[0]]), self._predicted(other)
-        told = self._decision(subject, chosen, text, found)
-        return told._replace(
-            note=f"{told.note}; best of {runner_up.tried} changes",
+        text, prediction = str(other.layout[names[0]]), self._predicted(other)
+        decision = self._decision(subject, chosen, text, prediction)
+        return decision._replace(
+            note=f"{decision.note}; best of {runner_up.tried} changes",
             fix=_pins(names, text, [unit.name for unit in self.plan.units]),
         )
 
     def _predicted(self, plan: Plan) -> Prediction:
         return simulate(plan, self.prices, self.operators).prediction
 
-    def _misses(self, found: Prediction) -> int:
-        return max(0, found.memory.total - self.memory)
+    def _misses(self, prediction: Prediction) -> int:
+        return max(0, prediction.memory.total - self.memory)
 
-    def _decision(self, subject: str, chosen: str, other: str, found: Prediction) -> Decision:
-        more = found.step - self.step
+    def _decision(self, subject: str, chosen: str, other: str, prediction: Prediction) -> Decision:
+        more = prediction.step - self.step
         note = "no difference"
         if more:
             note = f"{format_seconds(Seconds(abs(more)))} {'longer' if more > 0 else 'shorter'}"
-        if self._misses(found):
-            note += f"; does not fit, by {format_bytes(self._misses(found))}"
-        return Decision(subject, chosen, other, found.step, note, not self._misses(found))
+        if self._misses(prediction):
+            note += f"; does not fit, by {format_bytes(self._misses(prediction))}"
+        return Decision(subject, chosen, other, prediction.step, note, not self._misses(prediction))

@@ -42,8 +42,8 @@ def judged(
     question = question_of(plan, memory)
     prices = prices_of(plan, programs=programs)
     operators = pricer_of(plan.cluster.device)
-    own = simulate(plan, prices, operators)
-    best = Candidate(with_programs(plan, own.problem), own.prediction)
+    simulation = simulate(plan, prices, operators)
+    best = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
     named: list[tuple[str, Candidate]] = []
     refused: list[tuple[str, str]] = []
     for name, other in applied(plan.graph, plan.cluster, question.training) if baselines else ():
@@ -84,7 +84,7 @@ def _bound(best: Candidate, operators: OperatorPricer) -> Seconds:
     plan, step = best.plan, best.prediction.step
     least = step
     for count in sorted({1, plan.options.micro_batches}, reverse=True):
-        found = lower_bound(
+        bound = lower_bound(
             plan.graph,
             plan.cluster,
             operators=operators,
@@ -93,5 +93,5 @@ def _bound(best: Candidate, operators: OperatorPricer) -> Seconds:
             micro_batches=(count,),
             wanted=Seconds(min(least, TIGHT * step)),
         )
-        least = min(least, found.seconds)
+        least = min(least, bound.seconds)
     return least

@@ -80,19 +80,23 @@ class Explained(NamedTuple):
             ("exposed communication", format_seconds(parts.exposed)),
             ("pipeline bubble", format_seconds(parts.bubble)),
         ]
-        facts += [(own.change, f"{own.gain:+.1%}") for own in self.helps if own.step is not None]
+        facts += [
+            (improvement.change, f"{improvement.gain:+.1%}")
+            for improvement in self.helps
+            if improvement.step is not None
+        ]
         return Sheet(
             f"plan '{plan.origin}' of {plan.graph.name} on {plan.cluster.name}, predicted",
             tuple(facts),
             ("decision", "chosen", "runner-up", "step with it"),
             tuple(
                 (
-                    own.subject,
-                    own.chosen,
-                    own.runner_up or "",
-                    "" if own.best is None else format_seconds(own.best),
+                    decision.subject,
+                    decision.chosen,
+                    decision.runner_up or "",
+                    "" if decision.best is None else format_seconds(decision.best),
                 )
-                for own in self.decisions
+                for decision in self.decisions
             ),
         )
 
@@ -125,7 +129,7 @@ def explained(
     prices = prices_of(plan)
     operators = pricer_of(plan.cluster.device)
     simulation = simulate(plan, prices, operators)
-    found = Explained(
+    explanation = Explained(
         planned,
         spending(simulation),
         step_parts(simulation),
@@ -134,7 +138,7 @@ def explained(
         stopped="interrupted",
     )
     try:
-        found = found._replace(helps=helps(plan, limit, late))
+        explanation = explanation._replace(helps=helps(plan, limit, late))
         decisions = explain(
             plan,
             prices=prices,
@@ -144,30 +148,35 @@ def explained(
             progress=lambda: tell("trying other decisions"),
         )
     except KeyboardInterrupt:
-        return found
+        return explanation
     stopped: Stopped = "budget" if late() else "complete"
-    found = found._replace(decisions=decisions, stopped=stopped)
-    return found if budget is None else _searched(found, budget, known, progress)
+    explanation = explanation._replace(decisions=decisions, stopped=stopped)
+    return explanation if budget is None else _searched(explanation, budget, known, progress)
 
 
-def _searched(found: Explained, budget: Budget, known: Known, progress: Progress) -> Explained:
+def _searched(
+    explanation: Explained, budget: Budget, known: Known, progress: Progress
+) -> Explained:
     """What searches add; an interrupt leaves what there is."""
-    plan, question = found.planned.plan, found.planned.question
+    plan, question = explanation.planned.plan, explanation.planned.question
 
     def told(doing: str) -> None:
         progress(1.0, doing)
 
     try:
-        step = found.planned.best.prediction.step
-        for decisions in confirmed(plan, question, found.decisions, budget, step=step, told=told):
-            found = found._replace(decisions=decisions)
-        for own in replanned(plan, question, budget, told, helps=found.helps, known=known):
-            found = found._replace(
-                what_ifs=(*found.what_ifs, own), helps=unanswered(found.helps, [own])
+        step = explanation.planned.best.prediction.step
+        for decisions in confirmed(
+            plan, question, explanation.decisions, budget, step=step, told=told
+        ):
+            explanation = explanation._replace(decisions=decisions)
+        for answer in replanned(plan, question, budget, told, helps=explanation.helps, known=known):
+            explanation = explanation._replace(
+                what_ifs=(*explanation.what_ifs, answer),
+                helps=unanswered(explanation.helps, [answer]),
             )
     except KeyboardInterrupt:
-        return found._replace(stopped="interrupted")
-    return found
+        return explanation._replace(stopped="interrupted")
+    return explanation
 
 
 @cache

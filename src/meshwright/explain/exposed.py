@@ -82,18 +82,18 @@ class CollectiveCost(msgspec.Struct, frozen=True):
 def link_costs(simulation: Simulation, path: Sequence[PathPiece]) -> tuple[LinkCost, ...]:
     """Every kind of link, the busiest first."""
     links, waited = _links(simulation.plan.cluster), by_category(stretches(simulation, path))
-    found = [
+    costs = [
         LinkCost(
-            own.kind,
-            Bytes(round(own.busiest * links[own.kind].out)),
-            own.busiest,
-            own.busiest_share,
-            waited.get(own.kind, Seconds(0.0)),
+            occupancy.kind,
+            Bytes(round(occupancy.busiest * links[occupancy.kind].out)),
+            occupancy.busiest,
+            occupancy.busiest_share,
+            waited.get(occupancy.kind, Seconds(0.0)),
         )
-        for own in occupancies(simulation)
-        if own.kind in links
+        for occupancy in occupancies(simulation)
+        if occupancy.kind in links
     ]
-    return tuple(sorted(found, key=lambda own: -own.seconds))
+    return tuple(sorted(costs, key=lambda cost: -cost.seconds))
 
 
 def _links(cluster: Cluster) -> dict[str, Link]:
@@ -114,48 +114,50 @@ def kind_costs(simulation: Simulation, path: Sequence[PathPiece]) -> tuple[KindC
     passes = _passes(problem)
 
     def parts(piece: PathPiece) -> list[tuple[str, float]]:
-        own = passes.get((labels.kind[piece.task], labels.subject[piece.task]), ())
-        return [(each.kind, each.seconds) for each in own]
+        unit_passes = passes.get((labels.kind[piece.task], labels.subject[piece.task]), ())
+        return [(each.kind, each.seconds) for each in unit_passes]
 
     waited, micro = dealt(path, parts), problem.options.micro_batches
     spent: dict[str, list[_Pass]] = {}
     for members in passes.values():
         for each in members:
             spent.setdefault(each.kind, []).append(each)
-    total = micro * math.fsum(each.seconds for own in spent.values() for each in own)
-    found = []
-    for kind, own in spent.items():
-        seconds = micro * math.fsum(each.seconds for each in own)
+    total = micro * math.fsum(each.seconds for alike in spent.values() for each in alike)
+    costs = []
+    for kind, kind_passes in spent.items():
+        seconds = micro * math.fsum(each.seconds for each in kind_passes)
         if seconds:
-            roofline = micro * math.fsum(each.ideal for each in own) / seconds
+            roofline = micro * math.fsum(each.ideal for each in kind_passes) / seconds
             count = sum(op.kind == kind for op in problem.graph.operators)
             exposed = _seconds(waited.get(kind))
             share = seconds / total
-            found.append(KindCost(kind, count, Seconds(seconds), share, roofline, exposed))
-    return tuple(sorted(found, key=lambda own: -own.seconds))
+            costs.append(KindCost(kind, count, Seconds(seconds), share, roofline, exposed))
+    return tuple(sorted(costs, key=lambda cost: -cost.seconds))
 
 
 def _passes(problem: StepModel) -> dict[tuple[str, int], tuple[_Pass, ...]]:
     """The members of every unit, in each pass of one micro-batch."""
-    micro, found = problem.options.micro_batches, {}
+    micro, passes = problem.options.micro_batches, {}
     for unit, row in enumerate(degrees(problem, problem.roles).tolist()):
-        own = problem.units[unit]
-        cut = {s: row[s] * own.micro_ways(s, micro) for s in range(len(own.splits))}
-        both = [_both(problem, member, cut) for member in own.members]
+        group = problem.units[unit]
+        cut = {s: row[s] * group.micro_ways(s, micro) for s in range(len(group.splits))}
+        both = [_both(problem, member, cut) for member in group.members]
         again = problem.rates.again[unit]
-        found["forward", unit] = tuple(there for there, _ in both)
-        returned = [back for _, back in both] + ([there for there, _ in both] if again else [])
-        found["backward", unit] = tuple(returned) if own.flows else ()
-    return found
+        passes["forward", unit] = tuple(forward_pass for forward_pass, _ in both)
+        returned = [backward_pass for _, backward_pass in both] + (
+            [forward_pass for forward_pass, _ in both] if again else []
+        )
+        passes["backward", unit] = tuple(returned) if group.flows else ()
+    return passes
 
 
 def _both(problem: StepModel, member: Member, cut: dict[int, int]) -> tuple[_Pass, _Pass]:
     piece, pricer = member.piece(cut), problem.operators
     price = pricer.price(piece, member.wanted)
-    there, back = forward(piece), backward(piece, member.wanted)
+    forward_counts, backward_counts = forward(piece), backward(piece, member.wanted)
     return (
-        _Pass(piece.kind, price.forward.seconds, pricer.ideal(there, piece)),
-        _Pass(piece.kind, price.backward.seconds, pricer.ideal(back, piece)),
+        _Pass(piece.kind, price.forward.seconds, pricer.ideal(forward_counts, piece)),
+        _Pass(piece.kind, price.backward.seconds, pricer.ideal(backward_counts, piece)),
     )
 
 
@@ -175,21 +177,21 @@ def collective_costs(
         carried[task] = [
             (
                 CollectiveCost(
-                    own.operation,
-                    ways_by_level(cluster, own.over),
-                    own.held,
+                    move.operation,
+                    ways_by_level(cluster, move.over),
+                    move.held,
                     what,
-                    _program(own.operation, own.way),
-                    own.link(cluster),
+                    _program(move.operation, move.way),
+                    move.link(cluster),
                     times=1,
-                    seconds=own.seconds,
+                    seconds=move.seconds,
                     exposed=Seconds(0.0),
                 ),
-                own.seconds,
+                move.seconds,
             )
-            for own in every[kind, subject]
+            for move in every[kind, subject]
         ]
-    return _summed(carried.values(), dealt(path, lambda own: carried.get(own.task, ())))
+    return _summed(carried.values(), dealt(path, lambda piece: carried.get(piece.task, ())))
 
 
 def _summed(
@@ -197,18 +199,18 @@ def _summed(
 ) -> tuple[CollectiveCost, ...]:
     times: dict[CollectiveCost, int] = {}
     for task in tasks:
-        for own, _ in task:
-            times[own] = times.get(own, 0) + 1
-    found = (
+        for collective, _ in task:
+            times[collective] = times.get(collective, 0) + 1
+    costs = (
         msgspec.structs.replace(
-            own,
+            cost,
             times=count,
-            seconds=Seconds(own.seconds * count),
-            exposed=_seconds(waited.get(own)),
+            seconds=Seconds(cost.seconds * count),
+            exposed=_seconds(waited.get(cost)),
         )
-        for own, count in times.items()
+        for cost, count in times.items()
     )
-    return tuple(sorted(found, key=lambda own: (-own.exposed, -own.seconds)))
+    return tuple(sorted(costs, key=lambda cost: (-cost.exposed, -cost.seconds)))
 
 
 def _program(operation: str, way: CollectiveWay) -> str | None:

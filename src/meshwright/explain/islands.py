@@ -51,8 +51,8 @@ def straggler(plan: IslandPlan, prediction: IslandPrediction) -> Straggler | Non
     if plan.stages > 1 or len(plan.parts) < 2:
         return None
     each = [
-        own.share / found.step / own.plan.cluster.devices
-        for own, found in zip(plan.parts, prediction.parts, strict=True)
+        part.share / predicted.step / part.plan.cluster.devices
+        for part, predicted in zip(plan.parts, prediction.parts, strict=True)
     ]
     slow, fast = each.index(min(each)), each.index(max(each))
     if each[slow] >= BEHIND * each[fast]:
@@ -71,37 +71,37 @@ def left_out(plan: IslandPlan, prediction: IslandPrediction) -> tuple[LeftOut, .
     """For each island that has a part what the others do without it."""
     if plan.stages > 1 or len(plan.parts) < 2:
         return ()
-    return tuple(_without(plan, prediction, own) for own in plan.parts)
+    return tuple(_without(plan, prediction, part) for part in plan.parts)
 
 
 def _without(plan: IslandPlan, prediction: IslandPrediction, gone: IslandPart) -> LeftOut:
-    parts = [own for own in plan.parts if own is not gone]
+    parts = [part for part in plan.parts if part is not gone]
     known: dict[tuple[int, int], tuple[IslandPart, Prediction] | None] = {}
 
     def resized(number: int, share: int) -> tuple[IslandPart, Prediction] | None:
         if (number, share) not in known:
             try:
-                own = parts[number].plan
-                changed = own.changed(graph=with_samples(own.graph, share))
-                found = simulated_part(changed)
+                before = parts[number].plan
+                changed = before.changed(graph=with_samples(before.graph, share))
+                predicted = simulated_part(changed)
             except InputError:
                 known[number, share] = None
             else:
                 part = IslandPart(islands=parts[number].islands, plan=changed, share=share)
-                known[number, share] = None if found.missing else (part, found)
+                known[number, share] = None if predicted.missing else (part, predicted)
         return known[number, share]
 
     def timing(number: int, share: int) -> float:
-        own = resized(number, share)
-        return math.inf if own is None else own[1].step
+        outcome = resized(number, share)
+        return math.inf if outcome is None else outcome[1].step
 
     if len(parts) == 1:
         shares: tuple[int, ...] = (plan.batch,)
     else:
-        speeds = [own.share for own in parts]
+        speeds = [part.share for part in parts]
         _, shares = balanced(timing, speeds, plan.batch, lambda: len(known) > 24)
     chosen = [resized(number, share) for number, share in enumerate(shares)]
-    kept = [own for own in chosen if own is not None]
+    kept = [pair for pair in chosen if pair is not None]
     if not kept or len(kept) < len(parts):
         return LeftOut(gone.name, None, 0.0, "the others cannot take its samples as they are")
     left = IslandPlan(
@@ -110,6 +110,8 @@ def _without(plan: IslandPlan, prediction: IslandPrediction, gone: IslandPart) -
         batch=plan.batch,
         parts=tuple(part for part, _ in kept),
     )
-    found = composed(left, [PartFigures(prediction=own, pace=own.step) for _, own in kept])
-    words = ", ".join(f"{own.name} {own.share} of {plan.batch}" for own in left.parts)
-    return LeftOut(gone.name, found.step, found.step / prediction.step - 1, words)
+    new_prediction = composed(
+        left, [PartFigures(prediction=predicted, pace=predicted.step) for _, predicted in kept]
+    )
+    words = ", ".join(f"{part.name} {part.share} of {plan.batch}" for part in left.parts)
+    return LeftOut(gone.name, new_prediction.step, new_prediction.step / prediction.step - 1, words)

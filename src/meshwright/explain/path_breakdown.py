@@ -51,14 +51,14 @@ class PathPart(NamedTuple):
 
 def stretches(simulation: Simulation, path: Sequence[PathPiece]) -> tuple[PathStretch, ...]:
     """The stretches of a path, the longest first."""
-    told = _Telling(simulation)
-    ranked = sorted(dealt(path, told.parts).items(), key=lambda it: -it[1].nanoseconds)
-    found = []
+    telling = _Telling(simulation)
+    ranked = sorted(dealt(path, telling.parts).items(), key=lambda it: -it[1].nanoseconds)
+    path_stretches = []
     for (category, subject), part in ranked:
         seconds = Seconds(part.nanoseconds / NANO)
         share = seconds / simulation.prediction.step
-        found.append(PathStretch(category, subject, part.pieces, seconds, share))
-    return tuple(found)
+        path_stretches.append(PathStretch(category, subject, part.pieces, seconds, share))
+    return tuple(path_stretches)
 
 
 class _Telling:
@@ -79,20 +79,20 @@ class _Telling:
             yield (kind, "optimizer"), 1.0
         else:
             what = purpose(kind, problem.bundles[subject].parameters)
-            for own in self._moves[kind, subject]:
-                where = ways_by_level(problem.cluster, own.over)
-                words = f"{own.operation} over {where} of {what}"
-                yield (own.link(problem.cluster), words), own.way.slope * own.held
+            for move in self._moves[kind, subject]:
+                where = ways_by_level(problem.cluster, move.over)
+                words = f"{move.operation} over {where} of {what}"
+                yield (move.link(problem.cluster), words), move.way.slope * move.held
                 if not piece.held:  # A link is held for bytes, not for latencies.
-                    yield (LATENCY, words), own.way.fixed
+                    yield (LATENCY, words), move.way.fixed
 
 
-def by_category(found: Iterable[PathStretch]) -> dict[str, Seconds]:
+def by_category(path_stretches: Iterable[PathStretch]) -> dict[str, Seconds]:
     """How long the stretches of each category are together, the longest first."""
     total: dict[str, list[float]] = {}
-    for own in found:
-        total.setdefault(own.category, []).append(own.seconds)
-    sums = {category: Seconds(math.fsum(own)) for category, own in total.items()}
+    for stretch in path_stretches:
+        total.setdefault(stretch.category, []).append(stretch.seconds)
+    sums = {category: Seconds(math.fsum(seconds)) for category, seconds in total.items()}
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
@@ -119,12 +119,12 @@ def dealt(
     >>> dealt([PathPiece(7, 0, 12, False)], lambda _: [("a", 1.0), ("b", 3.0)])
     {'a': PathPart(nanoseconds=3.0, pieces=1), 'b': PathPart(nanoseconds=9.0, pieces=1)}
     """
-    found: dict[K, PathPart] = {}
+    shares: dict[K, PathPart] = {}
     for piece in path:
-        own = [(key, weight) for key, weight in parts(piece) if weight]
-        whole = math.fsum(weight for _, weight in own)
-        for key, weight in own:
-            before = found.get(key, PathPart(0.0, 0))
+        weighted = [(key, weight) for key, weight in parts(piece) if weight]
+        whole = math.fsum(weight for _, weight in weighted)
+        for key, weight in weighted:
+            before = shares.get(key, PathPart(0.0, 0))
             length = (piece.end - piece.start) * weight / whole
-            found[key] = PathPart(before.nanoseconds + length, before.pieces + 1)
-    return found
+            shares[key] = PathPart(before.nanoseconds + length, before.pieces + 1)
+    return shares

@@ -65,7 +65,7 @@ def replanned(
     plan: Plan,
     question: PlanRequest,
     budget: Budget,
-    told: Callable[[str], None] = lambda doing: None,
+    tell: Callable[[str], None] = lambda doing: None,
     *,
     helps: Sequence[Improvement] = (),
     known: Known = lambda question: None,
@@ -74,25 +74,25 @@ def replanned(
     simulated.
     """
     step = simulate(plan).prediction.step
-    simulated = {own.change: own.plan for own in helps}
+    simulated = {improvement.change: improvement.plan for improvement in helps}
     for change, asked in _changes(plan, question):
-        told(f"planning for {change}")
+        tell(f"planning for {change}")
         try:
             other, changed = asked()
             start = _start(other, (changed, simulated.get(change)), known, step)
-            found = whole(
+            planned = whole(
                 best_plan(other, budget, backend=backend_named(plan.backend), start=start)
             )
         except InputError as error:
             yield Replanned(change, None, f"cannot be planned: {error.problem}")
             continue
         more = other.graph is plan.graph
-        if not found.best.fits(other.memory):
+        if not planned.best.fits(other.memory):
             yield Replanned(change, None, "no plan that fits was found with this budget")
-        elif more and found.best.prediction.step > step:
+        elif more and planned.best.prediction.step > step:
             yield Replanned(change, None, "nothing faster was found with this budget")
         else:
-            yield Replanned(change, found)
+            yield Replanned(change, planned)
 
 
 _Asked = tuple[PlanRequest, Plan | None]
@@ -103,12 +103,12 @@ def unanswered(
     helps: Sequence[Improvement], what_ifs: Sequence[Replanned]
 ) -> tuple[Improvement, ...]:
     """What was simulated of changes that were not planned anew: a question has one answer."""
-    answered = {own.change for own in what_ifs if own.planned is not None}
-    return tuple(own for own in helps if own.change not in answered)
+    answered = {what_if.change for what_if in what_ifs if what_if.planned is not None}
+    return tuple(improvement for improvement in helps if improvement.change not in answered)
 
 
 def _start(
-    question: PlanRequest, own: Sequence[Plan | None], known: Known, step: float
+    question: PlanRequest, starts: Sequence[Plan | None], known: Known, step: float
 ) -> Plan | None:
     """The fastest of some plans that fits, or the smallest; of what is known too, unless one of
     them fits and takes less than a step takes now.
@@ -118,7 +118,7 @@ def _start(
         over = it[0].memory.total > question.memory
         return over, it[0].memory.total if over else it[0].step
 
-    plans = (plan.changed(cluster=question.cluster) for plan in own if plan is not None)
+    plans = (plan.changed(cluster=question.cluster) for plan in starts if plan is not None)
     tried = [(simulate(plan).prediction, plan) for plan in plans]
     if not any(order(it) < (False, step) for it in tried):
         other = known(question)
@@ -214,8 +214,8 @@ def faster_device(device: Device) -> Device | None:
     if device.prices or place is None or place + 1 == len(LADDER):
         return None  # Where prices are measured, those of another device are not known.
     known = (catalogued(name).device for name in catalogue_names())
-    later = [own for own in known if own.name.startswith(LADDER[place + 1])]
-    best = max(later, key=lambda own: own.memory, default=None)
+    later = [candidate for candidate in known if candidate.name.startswith(LADDER[place + 1])]
+    best = max(later, key=lambda candidate: candidate.memory, default=None)
     if best is None:
         return None
     # What kernels reach and what the framework holds stays: else the two would be two softwares.

@@ -38,9 +38,9 @@ def step_parts(simulation: Simulation) -> StepParts:
     labels, prediction = simulation.problem.labels, simulation.prediction
     path = critical_path(simulation.problem.tasks, simulation.timeline)
     moving = sum(
-        own.end - own.start
-        for own in path
-        if not runs_unit(labels.kind[own.task]) and labels.kind[own.task] != "update"
+        piece.end - piece.start
+        for piece in path
+        if not runs_unit(labels.kind[piece.task]) and labels.kind[piece.task] != "update"
     )
     idle = max(0.0, prediction.step - prediction.compute)
     exposed = min(moving / NANO, idle)

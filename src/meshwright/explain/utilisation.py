@@ -89,11 +89,11 @@ def costliest(simulation: Simulation, most: int) -> list[Cost]:
         Cost(
             kind,
             subject_of(problem, kind, subject),
-            len(own),
-            Seconds(sum(own) / NANO),
-            sum(own) / timeline.makespan,
+            len(times),
+            Seconds(sum(times) / NANO),
+            sum(times) / timeline.makespan,
         )
-        for (kind, subject), own in ranked
+        for (kind, subject), times in ranked
     ]
 
 
@@ -108,22 +108,24 @@ def spent_by_unit(simulation: Simulation) -> tuple[TimeSpent, ...]:
         total = computing if runs_unit(kind) or kind == "update" else moving
         total[unit] += durations[task]
     pairs = zip(computing, moving, strict=True)
-    return tuple(TimeSpent(Seconds(own / NANO), Seconds(sent / NANO)) for own, sent in pairs)
+    return tuple(
+        TimeSpent(Seconds(computed / NANO), Seconds(sent / NANO)) for computed, sent in pairs
+    )
 
 
 def occupancies(simulation: Simulation) -> list[Occupancy]:
     """How busy the compute streams and every kind of link are."""
     problem, timeline = simulation.problem, simulation.timeline
     busy = loads(problem.tasks)
-    found = []
+    per_kind = []
     for number, name in enumerate(problem.prices.kinds):
-        own = busy[problem.places.kind == number].tolist()
-        if own:
+        times = busy[problem.places.kind == number].tolist()
+        if times:
             whole = max(1, timeline.makespan)
-            share = max(own) / whole
-            mean = sum(own) / len(own) / whole
-            found.append(Occupancy(name, len(own), Seconds(max(own) / NANO), share, mean))
-    return found
+            share = max(times) / whole
+            mean = sum(times) / len(times) / whole
+            per_kind.append(Occupancy(name, len(times), Seconds(max(times) / NANO), share, mean))
+    return per_kind
 
 
 def runs_unit(kind: str) -> bool:
@@ -151,15 +153,15 @@ def resources_of_devices(problem: StepModel) -> list[tuple[int, list[int]]]:
     before it uses.
     """
     places, seen = problem.places, set[int]()
-    found: dict[int, list[int]] = {}
+    by_stream: dict[int, list[int]] = {}
     for first, last in zip(places.set_start[:-1], places.set_start[1:], strict=True):
-        own = places.set_resource[first:last].tolist()
-        streams = [r for r in own if places.kind[r] == 0]
+        resources = places.set_resource[first:last].tolist()
+        streams = [r for r in resources if places.kind[r] == 0]
         if len(streams) == 1:
-            found[streams[0]] = [r for r in own if r != streams[0]]
+            by_stream[streams[0]] = [r for r in resources if r != streams[0]]
     devices = []
-    for stream, links in sorted(found.items()):
+    for stream, links in sorted(by_stream.items()):
         devices.append((stream, [link for link in links if link not in seen]))
         seen.update(links)
-    assert set(chain(found, seen)) == set(range(len(places.kind)))
+    assert set(chain(by_stream, seen)) == set(range(len(places.kind)))
     return devices

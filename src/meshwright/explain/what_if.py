@@ -65,19 +65,23 @@ def helps(
     A device may hold so much memory.
     """
     before = _predicted(plan).step
-    found = []
+    improvements = []
     for change, tried in _changes(plan, memory):
         if late():
             break
-        own = _outcome(tried)
-        if isinstance(own, str):
-            found.append(Improvement(change, None, 1, 0.0, f"cannot be applied: {own}"))
+        outcome = _outcome(tried)
+        if isinstance(outcome, str):
+            improvements.append(Improvement(change, None, 1, 0.0, f"cannot be applied: {outcome}"))
         else:
-            gain = before * own.samples / own.prediction.step - 1
-            note = "; ".join(filter(None, (own.note, _lacking(own, memory))))
-            step = own.prediction.step
-            found.append(Improvement(change, step, own.samples, gain, note, own.plan))
-    return tuple(sorted(found, key=lambda own: (own.step is None, -own.gain)))
+            gain = before * outcome.samples / outcome.prediction.step - 1
+            note = "; ".join(filter(None, (outcome.note, _lacking(outcome, memory))))
+            step = outcome.prediction.step
+            improvements.append(
+                Improvement(change, step, outcome.samples, gain, note, outcome.plan)
+            )
+    return tuple(
+        sorted(improvements, key=lambda improvement: (improvement.step is None, -improvement.gain))
+    )
 
 
 class _Tried(NamedTuple):
@@ -143,33 +147,33 @@ def _with_level(cluster: Cluster, number: int, level: Level) -> Cluster:
 
 
 def _faster(plan: Plan) -> _Outcome:
-    own = plan.cluster.device
-    if own.prices:
-        return f"what operators take on {own.name} is measured"
+    current = plan.cluster.device
+    if current.prices:
+        return f"what operators take on {current.name} is measured"
     device: Device = replace(
-        own,
-        memory_bandwidth=BytesPerSecond(own.memory_bandwidth * MORE),
-        peak=tuple((dtype, OpsPerSecond(rate * MORE)) for dtype, rate in own.peak),
+        current,
+        memory_bandwidth=BytesPerSecond(current.memory_bandwidth * MORE),
+        peak=tuple((dtype, OpsPerSecond(rate * MORE)) for dtype, rate in current.peak),
     )
     return _on(plan, replace(plan.cluster, device=device))
 
 
 def _roomier(plan: Plan, memory: Bytes) -> _Outcome:
-    own = plan.options
-    if own.micro_batches == 1 and not own.zero and not own.recompute:
+    current = plan.options
+    if current.micro_batches == 1 and not current.zero and not current.recompute:
         return "the plan saves no memory: one micro-batch, no ZeRO, nothing run again"
-    counts = [own.micro_batches >> n for n in range(own.micro_batches.bit_length())]
+    counts = [current.micro_batches >> n for n in range(current.micro_batches.bit_length())]
     tried: list[_Tried] = []
-    for count, zero, again in product(counts, range(own.zero + 1), {own.recompute, False}):
-        options = replace(own.with_zero(zero), micro_batches=count, recompute=again)
-        if options == own:
+    for count, zero, again in product(counts, range(current.zero + 1), {current.recompute, False}):
+        options = replace(current.with_zero(zero), micro_batches=count, recompute=again)
+        if options == current:
             continue
         try:
-            found = _tried(plan.changed(options=options), f"with {_difference(own, options)}")
+            trial = _tried(plan.changed(options=options), f"with {_difference(current, options)}")
         except InputError:  # So many micro-batches leave a stage's schedule or a layout no room.
             continue
-        if memory < found.prediction.memory.total <= MORE * memory:
-            tried.append(found)
+        if memory < trial.prediction.memory.total <= MORE * memory:
+            tried.append(trial)
     if not tried:
         return "of fewer micro-batches, less ZeRO and recomputation nothing needs and fits into it"
     tried.append(_tried(plan, "as it is: nothing that needs it is faster"))
@@ -194,9 +198,9 @@ def _larger_batch(plan: Plan, memory: Bytes) -> _Outcome:
     micro, tried = plan.options.micro_batches, []
     for count in (micro, micro * MORE):
         options = replace(plan.options, micro_batches=count)
-        own = plan.changed(graph=graph, options=options)
+        changed = plan.changed(graph=graph, options=options)
         note = f"in {count} micro-batches" if count > 1 else ""
-        tried.append(_tried(own, note, samples=MORE))
+        tried.append(_tried(changed, note, samples=MORE))
     return min(tried, key=lambda it: (it.prediction.memory.total > memory, it.prediction.step))
 
 
@@ -208,6 +212,6 @@ def _fewer(plan: Plan) -> _Outcome:
     return _tried(plan.changed(options=options), f"{micro // 2} instead of {micro}")
 
 
-def _lacking(own: _Tried, memory: Bytes) -> str:
-    missing = own.prediction.memory.total - own.memory * memory
+def _lacking(trial: _Tried, memory: Bytes) -> str:
+    missing = trial.prediction.memory.total - trial.memory * memory
     return f"does NOT fit, by {format_bytes(missing)}" if missing > 0 else ""

@@ -57,10 +57,10 @@ def machine_of(cluster: Cluster, software: Software) -> Cluster:
     """A cluster that runs some software instead of another target's; what a cluster's own file says
     stays.
     """
-    told = replace(cluster.device.running, products="")
+    current = replace(cluster.device.running, products="")
     known = [software_of(target, mixed=mixed) for target in TARGETS for mixed in (False, True)]
     known += [megatron_software(tensor_overlap=True)]
-    if told in known:
+    if current in known:
         plain = Software(products=cluster.device.running.products)
         cluster = replace(cluster, device=replace(cluster.device, software=plain))
     return running(cluster, software)
@@ -81,13 +81,13 @@ def as_run(
         if name not in READERS or facts is None:
             continue
         written = READERS[name](text, devices)
-        found = settled(written, facts)
-        if _said(found) != _said(config):
+        reread = settled(written, facts)
+        if _said(reread) != _said(config):
             raise InputError(
-                f"{name} would say '{found}', and '{config}' is meant",
+                f"{name} would say '{reread}', and '{config}' is meant",
                 "report it: this is a defect of the export",
             )
-        priced = AsRun(replace(found, bucket=LAYERWISE), written.software)
+        priced = AsRun(replace(reread, bucket=LAYERWISE), written.software)
     return priced
 
 

@@ -129,7 +129,8 @@ def _scales(graph: OperatorGraph, shapes: dict[str, tuple[int, ...]]) -> Iterato
 
 def _shapes(graph: OperatorGraph) -> dict[str, tuple[int, ...]]:
     return {
-        own.tensor.name: tuple(extent for _, extent in own.tensor.dims) for own in graph.parameters
+        parameter.tensor.name: tuple(extent for _, extent in parameter.tensor.dims)
+        for parameter in graph.parameters
     }
 
 
@@ -152,4 +153,4 @@ def _chosen(graph: OperatorGraph) -> int:
     def width(operator: Operator) -> int:
         return operator.outputs[0].dims[-1][1]
 
-    return next((width(own) for own in graph.operators if own.kind == "topk"), 1)
+    return next((width(operator) for operator in graph.operators if operator.kind == "topk"), 1)

@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
     lost: tuple[str, ...]
 
 
-def fitted(own: Uniform, target: Target, cluster: Cluster, facts: Facts | None) -> Fitted:
+def fitted(uniform: Uniform, target: Target, cluster: Cluster, facts: Facts | None) -> Fitted:
     """The nearest that a target can say."""
     if target.transformers and facts is None:
         raise InputError(
@@ -43,11 +43,11 @@ def fitted(own: Uniform, target: Target, cluster: Cluster, facts: Facts | None) 
             "export --to pytorch",
         )
     lost: list[str] = []
-    own = _with_axes(own, target, cluster, facts, lost)
-    config = _with_layers(_with_options(own.config, target, lost), target, facts, lost)
-    config, ordered = _placed(config, own, target, cluster)
+    uniform = _with_axes(uniform, target, cluster, facts, lost)
+    config = _with_layers(_with_options(uniform.config, target, lost), target, facts, lost)
+    config, ordered = _placed(config, uniform, target, cluster)
     config = _with_neighbourhood(config, target, ordered, lost)
-    return Fitted(config, own.taken, ordered, tuple(lost))
+    return Fitted(config, uniform.taken, ordered, tuple(lost))
 
 
 def sharded_factors(
@@ -59,41 +59,49 @@ def sharded_factors(
 
 
 def _with_axes(
-    own: Uniform, target: Target, cluster: Cluster, facts: Facts | None, lost: list[str]
+    uniform: Uniform, target: Target, cluster: Cluster, facts: Facts | None, lost: list[str]
 ) -> Uniform:
     """The axes that a target has."""
     for axis in ("pipeline", "context", "tensor"):
-        if axis in target.axes or not own.taken[axis]:
+        if axis in target.axes or not uniform.taken[axis]:
             continue
-        degree = own.config.degrees[axis]
-        own, becomes = _given_away(own, axis, target, cluster, facts)
+        degree = uniform.config.degrees[axis]
+        uniform, becomes = _given_away(uniform, axis, target, cluster, facts)
         lost.append(f"{axis} {degree} becomes {becomes}: {target.name} has no {axis} parallelism")
-    if own.config.expert > 1 and not target.experts:
+    if uniform.config.expert > 1 and not target.experts:
         lost.append(
-            f"expert {own.config.expert} is dropped: every device computes all experts, whose "
+            f"expert {uniform.config.expert} is dropped: every device computes all experts, whose "
             "parameters are sharded or replicated as all others"
         )
-        own = replace(own, config=replace(own.config, expert=1))
-    return own
+        uniform = replace(uniform, config=replace(uniform.config, expert=1))
+    return uniform
 
 
 def _given_away(
-    own: Uniform, axis: Axis, target: Target, cluster: Cluster, facts: Facts | None
+    uniform: Uniform, axis: Axis, target: Target, cluster: Cluster, facts: Facts | None
 ) -> tuple[Uniform, str]:
     sizes = [factor.size for factor in factors(cluster)]
     for other in ("data", "tensor"):
         if other not in target.axes:
             continue
-        taken = {**own.taken, axis: (), other: tuple(sorted(own.taken[other] + own.taken[axis]))}
+        taken = {
+            **uniform.taken,
+            axis: (),
+            other: tuple(sorted(uniform.taken[other] + uniform.taken[axis])),
+        }
         degrees = {name: math.prod(sizes[f] for f in held) for name, held in taken.items()}
-        for micro in range(own.config.micro_batches, 0, -1):
+        for micro in range(uniform.config.micro_batches, 0, -1):
             # Runs of layers stay where the pipeline does.
-            stages = own.config.stages if own.config.chunks == 1 != degrees["pipeline"] else ()
-            config = replace(own.config, **degrees, micro_batches=micro, chunks=1, stages=stages)
+            stages = (
+                uniform.config.stages if uniform.config.chunks == 1 != degrees["pipeline"] else ()
+            )
+            config = replace(
+                uniform.config, **degrees, micro_batches=micro, chunks=1, stages=stages
+            )
             if facts is None or not undivided(facts, config):
-                return replace(own, config=config, taken=taken), f"{other} {degrees[other]}"
+                return replace(uniform, config=config, taken=taken), f"{other} {degrees[other]}"
     raise InputError(
-        f"the plan has {axis} {own.config.degrees[axis]}, which {target.name} cannot say, and "
+        f"the plan has {axis} {uniform.config.degrees[axis]}, which {target.name} cannot say, and "
         "neither samples nor heads are enough to use these devices otherwise",
         "export --to megatron, or plan with --for " + target.name,
     )
@@ -181,12 +189,12 @@ def _with_neighbourhood(
 
 
 def _placed(
-    config: ParallelConfig, own: Uniform, target: Target, cluster: Cluster
+    config: ParallelConfig, uniform: Uniform, target: Target, cluster: Cluster
 ) -> tuple[ParallelConfig, bool]:
     """The order of ranks that puts axes where the plan does, if the target has one."""
     if not target.orders:
         return config, True
-    planned = rows_taken(own, cluster)
+    planned = rows_taken(uniform, cluster)
     legal: list[ParallelConfig] = []
     for order in target.orders:
         ordered = replace(config, order=order)
@@ -200,14 +208,14 @@ def _placed(
     return (legal or [replace(config, order=target.orders[0])])[0], False
 
 
-def rows_taken(own: Uniform, cluster: Cluster) -> Rows:
+def rows_taken(uniform: Uniform, cluster: Cluster) -> Rows:
     """The parallelism matrix of a plan's axes."""
-    found = {axis: [1] * len(cluster.levels) for axis in own.taken}
+    rows = {axis: [1] * len(cluster.levels) for axis in uniform.taken}
     for number, (level, size) in enumerate(factors(cluster)):
-        for axis, held in own.taken.items():
+        for axis, held in uniform.taken.items():
             if number in held:
-                found[axis][level] *= size
-    return {axis: tuple(row) for axis, row in found.items()}
+                rows[axis][level] *= size
+    return {axis: tuple(row) for axis, row in rows.items()}
 
 
 def ranks_of(

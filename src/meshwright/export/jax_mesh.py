@@ -48,17 +48,17 @@ def shardings(mesh):
 '''
 
 
-def write_jax(own: ExportWriting) -> Files:
+def write_jax(writing: ExportWriting) -> Files:
     """The module."""
-    machine = factors(own.plan.cluster)
-    order = (*own.taken["data"], *own.taken["tensor"])
-    specs = [f'    "{name}": P({_spec(spec)}),' for name, spec in partition_specs(own).items()]
+    machine = factors(writing.plan.cluster)
+    order = (*writing.taken["data"], *writing.taken["tensor"])
+    specs = [f'    "{name}": P({_spec(spec)}),' for name, spec in partition_specs(writing).items()]
     script = SCRIPT.format(
-        head=own.head.rstrip(),
-        data=own.config.data,
-        tensor=own.config.tensor,
+        head=writing.head.rstrip(),
+        data=writing.config.data,
+        tensor=writing.config.tensor,
         parameters="\n".join(specs),
-        maxtext=_maxtext(own),
+        maxtext=_maxtext(writing),
         sizes=tuple(size for _, size in machine) or (1,),
         order=order or (0,),
     )
@@ -69,11 +69,11 @@ def _spec(spec: tuple[str | None, ...]) -> str:
     return ", ".join("None" if axis is None else f'"{axis}"' for axis in spec)
 
 
-def partition_specs(own: ExportWriting) -> dict[str, tuple[str | None, ...]]:
+def partition_specs(writing: ExportWriting) -> dict[str, tuple[str | None, ...]]:
     """For each parameter the axis of each dim."""
-    cut, config = tensor_dims(own.written, own.taken["tensor"]), own.config
-    found: dict[str, tuple[str | None, ...]] = {}
-    for parameter in own.graph.parameters:
+    cut, config = tensor_dims(writing.written, writing.taken["tensor"]), writing.config
+    specs: dict[str, tuple[str | None, ...]] = {}
+    for parameter in writing.graph.parameters:
         extents = [extent for _, extent in parameter.tensor.dims]
         spec: list[str | None] = [None] * len(extents)
         dim = cut.get(parameter.tensor.name)
@@ -84,20 +84,20 @@ def partition_specs(own: ExportWriting) -> dict[str, tuple[str | None, ...]]:
             whole = next((n for n in free if extents[n] % config.data == 0), None)
             if whole is not None:
                 spec[whole] = "data"
-        found[parameter.tensor.name] = tuple(spec)
-    return found
+        specs[parameter.tensor.name] = tuple(spec)
+    return specs
 
 
-def left_whole(own: ExportWriting) -> tuple[str, ...]:
+def left_whole(writing: ExportWriting) -> tuple[str, ...]:
     """Parameters that the tensor axis should cut and JAX, which cuts equal pieces only, cannot."""
-    cut, shapes = tensor_dims(own.written, own.taken["tensor"]), own.graph.specs
-    return tuple(n for n, dim in cut.items() if shapes[n].shape[dim] % own.config.tensor)
+    cut, shapes = tensor_dims(writing.written, writing.taken["tensor"]), writing.graph.specs
+    return tuple(n for n, dim in cut.items() if shapes[n].shape[dim] % writing.config.tensor)
 
 
 def tensor_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
     """The dim of each parameter that the tensor axis cuts."""
-    parameters = {own.tensor.name for own in written.graph.parameters}
-    found: dict[str, int] = {}
+    parameters = {parameter.tensor.name for parameter in written.graph.parameters}
+    dims: dict[str, int] = {}
     for unit in written.units:
         roles = {written.layout[unit.name].roles[factor] for factor in taken}
         role = roles.pop() if len(roles) == 1 else REPLICA
@@ -107,21 +107,23 @@ def tensor_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
         for port in unit.inputs:
             state = port.there[names.index(role)]
             if port.tensor in parameters and state >= 0:
-                found[port.tensor] = state
-    return found
+                dims[port.tensor] = state
+    return dims
 
 
-def _maxtext(own: ExportWriting) -> dict[str, int]:
+def _maxtext(writing: ExportWriting) -> dict[str, int]:
     """Axes inside a machine (ici) and across machines (dcn)."""
-    outside = machine_level(own.plan.cluster)
-    machine = factors(own.plan.cluster)
-    data = "fsdp" if own.config.zero == 3 else "data"
+    outside = machine_level(writing.plan.cluster)
+    machine = factors(writing.plan.cluster)
+    data = "fsdp" if writing.config.zero == 3 else "data"
     names: dict[Axis, str] = {"tensor": "tensor", "data": data}
-    found: dict[str, int] = {}
+    degrees: dict[str, int] = {}
     for axis, name in names.items():
         for kind, inside in (("ici", True), ("dcn", False)):
             ways = math.prod(
-                machine[f].size for f in own.taken[axis] if (machine[f].level >= outside) == inside
+                machine[f].size
+                for f in writing.taken[axis]
+                if (machine[f].level >= outside) == inside
             )
-            found[f"{kind}_{name}_parallelism"] = ways
-    return found
+            degrees[f"{kind}_{name}_parallelism"] = ways
+    return degrees

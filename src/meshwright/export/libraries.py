@@ -14,14 +14,14 @@ HALF = {"bfloat16": "bf16", "float16": "fp16"}
 """What the libraries call 16-bit numbers."""
 
 
-def samples_of(own: ExportWriting) -> int:
+def samples_of(writing: ExportWriting) -> int:
     """In a step."""
-    return min((given.dims[0][1] for given in own.graph.inputs if given.dims), default=1)
+    return min((tensor.dims[0][1] for tensor in writing.graph.inputs if tensor.dims), default=1)
 
 
-def write_deepspeed(own: ExportWriting) -> Files:
+def write_deepspeed(writing: ExportWriting) -> Files:
     """`ds_config.json`; JSON has no comments, so what was planned and lost is beside it."""
-    config, samples = own.config, samples_of(own)
+    config, samples = writing.config, samples_of(writing)
     each = samples // config.data
     document: dict[str, object] = {
         "train_batch_size": each * config.data,
@@ -29,12 +29,12 @@ def write_deepspeed(own: ExportWriting) -> Files:
         "gradient_accumulation_steps": config.micro_batches,
         "zero_optimization": {"stage": config.zero, "overlap_comm": config.zero > 0},
     }
-    half = HALF.get(own.graph.parameters[0].tensor.dtype)
+    half = HALF.get(writing.graph.parameters[0].tensor.dtype)
     if half is not None:
         document[half] = {"enabled": True}
     return {
         "ds_config.json": json.dumps(document, indent=2) + "\n",
-        "README.txt": own.head.replace("# ", "")
+        "README.txt": writing.head.replace("# ", "")
         + (
             "\nCall deepspeed.checkpointing in each layer: it runs again.\n"
             if config.recompute
@@ -43,13 +43,13 @@ def write_deepspeed(own: ExportWriting) -> Files:
     }
 
 
-def write_accelerate(own: ExportWriting) -> Files:
+def write_accelerate(writing: ExportWriting) -> Files:
     """`accelerate.yaml`, for 'accelerate launch --config_file'."""
-    return {"accelerate.yaml": own.head + "\n".join(_accelerate(own)) + "\n"}
+    return {"accelerate.yaml": writing.head + "\n".join(_accelerate(writing)) + "\n"}
 
 
-def _accelerate(own: ExportWriting) -> Iterator[str]:
-    config, cluster = own.config, own.plan.cluster
+def _accelerate(writing: ExportWriting) -> Iterator[str]:
+    config, cluster = writing.config, writing.plan.cluster
     sharded = config.zero > 0
     yield "# On each machine: accelerate launch --config_file accelerate.yaml --machine_rank K"
     yield "#   --main_process_ip HOST --main_process_port 29500 train.py"
@@ -61,7 +61,7 @@ def _accelerate(own: ExportWriting) -> Iterator[str]:
     yield f"num_processes: {cluster.devices}"
     yield "machine_rank: 0"
     yield "main_training_function: main"
-    dtype = own.graph.parameters[0].tensor.dtype
+    dtype = writing.graph.parameters[0].tensor.dtype
     if dtype in HALF and not config.mixed:
         yield f"# Build the model in {dtype}: mixed precision would keep float32 parameters."
     # Quoted: in YAML no is a boolean, and Accelerate wants a word.

@@ -54,25 +54,29 @@ def _layouts(plan: Plan, written: Plan) -> Iterator[str]:
     total, other = sum(map(work, plan.units)), Counter[str]()
     example: dict[str, str] = {}
     for unit in plan.units:
-        here, there = (matrix(own.layout[unit.name], plan.cluster) for own in (plan, written))
-        if here != there:
+        planned, exported = (
+            matrix(variant.layout[unit.name], plan.cluster) for variant in (plan, written)
+        )
+        if planned != exported:
             kind = re.sub(r"\.\d+(?=\.|$)", ".*", unit.name)
             other[kind] += work(unit)
             example.setdefault(kind, str(plan.layout[unit.name]))
     share = sum(other.values()) / total if total else 0.0
     if share >= LEAST:
-        named = [f"{kind} ({example[kind]})" for kind, own in other.most_common(NAMED) if own > 0]
+        named = [
+            f"{kind} ({example[kind]})" for kind, flops in other.most_common(NAMED) if flops > 0
+        ]
         rest = f" and {len(other) - len(named)} others" if len(other) > len(named) else ""
         yield f"layouts of {share:.0%} of the FLOPs: the plan has {', '.join(named)}{rest}"
 
 
 def _programs(plan: Plan, carried: Mapping[str, Over]) -> Iterator[str]:
-    several = sum(len(Program.parse(own.program)) > 1 for own in plan.programs)
+    several = sum(len(Program.parse(reduction.program)) > 1 for reduction in plan.programs)
     if several:
         yield f"{counted(several, 'reduction program')} of several steps become single collectives"
     steps = sum(
-        len(own.steps) > 1 and carried.get(own.collective) != frozenset(own.over)
-        for own in plan.chains
+        len(chain.steps) > 1 and carried.get(chain.collective) != frozenset(chain.over)
+        for chain in plan.chains
     )
     if steps:
         yield f"{counted(steps, 'collective')} in steps: single ones instead"
@@ -82,5 +86,5 @@ def lost_stages(plan: Plan, pipeline: tuple[int, ...], config: ParallelConfig) -
     """Stages of other layers than the plan's."""
     runs, written = runs_of(plan, pipeline), counts_of(config, len(layer_starts(plan.graph)))
     if runs != written:
-        planned, instead = (" + ".join(map(str, own)) for own in (runs, written))
+        planned, instead = (" + ".join(map(str, layer_counts)) for layer_counts in (runs, written))
         yield f"stages of {planned} layers: {instead} instead"

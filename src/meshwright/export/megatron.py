@@ -46,9 +46,11 @@ torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "${{NODE_RANK:-0}}
 """
 
 
-def write_megatron(own: ExportWriting) -> Files:
+def write_megatron(writing: ExportWriting) -> Files:
     """The script."""
-    script = megatron_script(own.config, dims_of(own.graph), own.plan.cluster, own.head)
+    script = megatron_script(
+        writing.config, dims_of(writing.graph), writing.plan.cluster, writing.head
+    )
     return {"pretrain.sh": script}
 
 

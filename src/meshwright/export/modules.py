@@ -53,7 +53,7 @@ def layer_modules(graph: OperatorGraph) -> tuple[str, ...]:
         for repeat in layers(graph)
         for index in range(repeat.count)
     }
-    found = []
+    modules = []
     for start in starts:
         names = Counter[str]()
         for operator in graph.operators[start : start + period[start]]:
@@ -62,8 +62,8 @@ def layer_modules(graph: OperatorGraph) -> tuple[str, ...]:
                 names[match[0]] += 1
         if not names:
             return ()
-        found.append(names.most_common(1)[0][0])
-    return tuple(found) if len(set(found)) == len(found) else ()
+        modules.append(names.most_common(1)[0][0])
+    return tuple(modules) if len(set(modules)) == len(modules) else ()
 
 
 def pattern(name: str, among: tuple[str, ...]) -> str:
@@ -94,11 +94,13 @@ class Styles(NamedTuple):
 def tensor_styles(written: Plan, taken: tuple[int, ...]) -> Styles:
     """How each module with parameters is cut along the tensor axis."""
     graph, among = written.graph, layer_modules(written.graph)
-    parameters = {own.tensor.name: own for own in graph.parameters if own.tensor.name}
-    found: dict[str, Style] = {}
+    parameters = {
+        parameter.tensor.name: parameter for parameter in graph.parameters if parameter.tensor.name
+    }
+    styles: dict[str, Style] = {}
     left: list[str] = []
     norms: dict[str, str] = {}
-    last = max((n for n, own in enumerate(graph.operators) if own.kind == "linear"), default=-1)
+    last = max((n for n, op in enumerate(graph.operators) if op.kind == "linear"), default=-1)
     for unit in written.units:
         roles = {written.layout[unit.name].roles[factor] for factor in taken}
         role = roles.pop() if len(roles) == 1 else REPLICA
@@ -115,12 +117,12 @@ def tensor_styles(written: Plan, taken: tuple[int, ...]) -> Styles:
             if style is None:
                 left.append(module or str(held[0]))
             else:
-                found[module] = style
-    _with_ties(graph, found)
-    local = tuple(dict.fromkeys(pattern(own, among) for own in _local(graph, set(parameters))))
-    found = {name: own for name, own in found.items() if not _within(f"{name}.", local)}
-    gathered = _gathered(graph, norms, found, among)
-    return Styles(found, tuple(dict.fromkeys(left)), local, gathered)
+                styles[module] = style
+    _with_ties(graph, styles)
+    local = tuple(dict.fromkeys(pattern(name, among) for name in _local(graph, set(parameters))))
+    styles = {name: cut for name, cut in styles.items() if not _within(f"{name}.", local)}
+    gathered = _gathered(graph, norms, styles, among)
+    return Styles(styles, tuple(dict.fromkeys(left)), local, gathered)
 
 
 def _module(operator: Operator, parameter: Parameter) -> str:
@@ -154,14 +156,14 @@ def _local(graph: OperatorGraph, parameters: set[str]) -> Iterator[str]:
 
 
 def _gathered(
-    graph: OperatorGraph, norms: Mapping[str, str], found: Mapping[str, Style], among: Names
+    graph: OperatorGraph, norms: Mapping[str, str], module_styles: Mapping[str, Style], among: Names
 ) -> tuple[str, ...]:
-    parameters = {own.tensor.name: own for own in graph.parameters}
+    parameters = {parameter.tensor.name: parameter for parameter in graph.parameters}
     readers = defaultdict[str, set[Style | None]](set)
     for operator in graph.operators:
         read = [name for name in operator.inputs if name is not None]
         held = [parameters[name] for name in read if name in parameters]
-        style = found.get(pattern(_module(operator, held[0]), among)) if held else None
+        style = module_styles.get(pattern(_module(operator, held[0]), among)) if held else None
         for name in read:
             if name in norms:
                 readers[norms[name]].add(style)
@@ -170,27 +172,31 @@ def _gathered(
 
 def hidden_states_fit(graph: OperatorGraph) -> bool:
     """Whether layers hand on samples x positions x features, which sequence parallelism cuts."""
-    rows = {own.name for own in graph.operators if own.kind == "linear"}
+    rows = {operator.name for operator in graph.operators if operator.kind == "linear"}
     starts = layer_starts(graph)
     inside = graph.operators[starts[0] : starts[-1]]
-    return all(len(own.outputs[0].dims) == HIDDEN_DIMS for own in inside if own.name in rows)
+    return all(
+        len(operator.outputs[0].dims) == HIDDEN_DIMS for operator in inside if operator.name in rows
+    )
 
 
-def _with_ties(graph: OperatorGraph, found: dict[str, Style]) -> None:
+def _with_ties(graph: OperatorGraph, module_styles: dict[str, Style]) -> None:
     """Leave whole what is tied to something that is not cut alike."""
     rows = {"table", "flat_table", "head", "columns"}
-    for own in graph.parameters:
-        modules = {name.rpartition(".")[0] for name in (own.tensor.name, *own.also)}
+    for parameter in graph.parameters:
+        modules = {name.rpartition(".")[0] for name in (parameter.tensor.name, *parameter.also)}
         if len(modules) > 1:
-            styles = {found.get(module) for module in modules}
+            styles = {module_styles.get(module) for module in modules}
             if not styles <= rows:
                 for module in modules:
-                    found.pop(module, None)
+                    module_styles.pop(module, None)
 
 
 def tied(graph: OperatorGraph) -> tuple[tuple[str, ...], ...]:
     """The names of parameters that a model uses under several."""
-    return tuple((own.tensor.name, *own.also) for own in graph.parameters if own.also)
+    return tuple(
+        (parameter.tensor.name, *parameter.also) for parameter in graph.parameters if parameter.also
+    )
 
 
 class ModuleEnds(NamedTuple):
@@ -204,8 +210,12 @@ class ModuleEnds(NamedTuple):
 
 def ends_of(graph: OperatorGraph, among: tuple[str, ...]) -> ModuleEnds:
     """What the first and the last stage have besides layers."""
-    inside = {own.tensor.name for own in graph.parameters if _within(own.tensor.name, among)}
-    parameters = {own.tensor.name for own in graph.parameters} - inside
+    inside = {
+        parameter.tensor.name
+        for parameter in graph.parameters
+        if _within(parameter.tensor.name, among)
+    }
+    parameters = {parameter.tensor.name for parameter in graph.parameters} - inside
     start = layer_starts(graph)[0]
     before, behind = dict[str, None](), dict[str, None]()
     for number, operator in enumerate(graph.operators):
@@ -241,14 +251,14 @@ def stages_of(graph: OperatorGraph, config: ParallelConfig) -> tuple[tuple[str, 
 
 def _refuse_crossing(graph: OperatorGraph, start: int, name: str) -> None:
     """Refuse a cut that more than hidden states cross, or with a parameter on both sides."""
-    parameters = {own.tensor.name for own in graph.parameters}
+    parameters = {parameter.tensor.name for parameter in graph.parameters}
     front, rest = graph.operators[:start], graph.operators[start:]
     learned = set(parameters)
     for operator in front:
         if learned.intersection(filter(None, operator.inputs)):
             learned.update(tensor.name for tensor in operator.outputs)
     before, behind = (
-        {name for own in part for name in own.inputs if name is not None} for part in (front, rest)
+        {name for op in part for name in op.inputs if name is not None} for part in (front, rest)
     )
     shared = sorted(parameters & before & behind)
     if shared:
@@ -256,8 +266,8 @@ def _refuse_crossing(graph: OperatorGraph, start: int, name: str) -> None:
             f"parameter {shared[0]!r} is used on both sides of the cut in front of {name!r}",
             "PyTorch's stages hold their own parameters: plan without a pipeline (--fix stages=1)",
         )
-    made = {tensor.name for own in front for tensor in own.outputs}
-    crossing = sorted(behind & made & learned)
+    produced = {tensor.name for op in front for tensor in op.outputs}
+    crossing = sorted(behind & produced & learned)
     if len(crossing) != 1:
         raise InputError(
             f"{len(crossing)} tensors cross the cut before {name!r}: {', '.join(crossing[:3])}",

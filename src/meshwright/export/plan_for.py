@@ -79,24 +79,24 @@ def plan_for(
     >>> plan_for(question, "deepspeed", Budget.parse("200")).plan.options.micro_batches
     1
     """
-    own, facts = target_named(target), known_facts(question.graph)
+    framework, facts = target_named(target), known_facts(question.graph)
     software = software_of(target, mixed=question.training.mixed)
     question = replace(question, cluster=machine_of(question.cluster, software))
-    if own.transformers and facts is None:
+    if framework.transformers and facts is None:
         raise InputError(
-            f"{own.name} lays out transformers, and the model has no repeated attention layers",
+            f"{framework.name} lays out transformers, and the model has no repeated attention layers",
             "plan --for pytorch",
         )
-    if own.transformers:
+    if framework.transformers:
         dims_of(question.graph)  # What the flags of its sizes cannot say is refused beforehand.
     warm_up()
     known = recipes_for(question, budget, backend)
-    search = _Search(question, own, facts, budget, backend, progress)
+    search = _Search(question, framework, facts, budget, backend, progress)
     stopped = search.run()
     best = search.best
     if best is None:
         raise InputError(
-            f"no configuration that {own.name} can say divides {question.graph.name!r} on "
+            f"no configuration that {framework.name} can say divides {question.graph.name!r} on "
             f"{question.cluster.devices} devices, as asked",
             "plan without --for, with another batch, or with fewer constraints",
         )
@@ -270,19 +270,19 @@ class _Search:
                         continue
 
     def _add(self, key: object, plan: Plan) -> None:
-        found = Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
-        self.simulated[key] = found
-        if self.best is None or self._outcome(found) < self._outcome(self.best):
-            self.best = found
+        candidate = Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
+        self.simulated[key] = candidate
+        if self.best is None or self._outcome(candidate) < self._outcome(self.best):
+            self.best = candidate
             self.history.append(
-                SearchImprovement(self.clock.seconds, found.prediction.step, "degrees")
+                SearchImprovement(self.clock.seconds, candidate.prediction.step, "degrees")
             )
         step = self.best.prediction.step
         doing = f"configurations for {self._target.name}"
         self._progress(SearchStatus(self.clock.used, step, len(self.simulated), doing))
 
-    def _outcome(self, own: Candidate) -> ConfigOutcome:
-        over = not own.fits(self._question.memory)
-        held, step = float(own.prediction.memory.total), float(own.prediction.step)
+    def _outcome(self, candidate: Candidate) -> ConfigOutcome:
+        over = not candidate.fits(self._question.memory)
+        held, step = float(candidate.prediction.memory.total), float(candidate.prediction.step)
         counts = held if over or self._question.minimize == "memory" else step
         return ConfigOutcome(over, counts, step)

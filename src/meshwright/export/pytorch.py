@@ -73,27 +73,27 @@ WORDS = {
 }
 
 
-def write_pytorch(own: ExportWriting) -> Files:
+def write_pytorch(writing: ExportWriting) -> Files:
     """The script."""
-    config = own.config
+    config = writing.config
     pieces = [
-        own.head.rstrip(),
-        _imports(own),
-        _constants(own),
-        _build(own),
-        weights_text.EMPTY if _model(own).empty else "",
+        writing.head.rstrip(),
+        _imports(writing),
+        _constants(writing),
+        _build(writing),
+        weights_text.EMPTY if _model(writing).empty else "",
         weights_text.WEIGHTS,
-        _mesh(own),
+        _mesh(writing),
         text.MATCHED if config.tensor > 1 or (_sharded(config) and config.pipeline == 1) else "",
-        *(_tensor(own) if config.tensor > 1 else ()),
+        *(_tensor(writing) if config.tensor > 1 else ()),
         text.RECOMPUTE if config.recompute else "",
-        steps_text.TEXT if _in_steps(own) else "",
-        _shard(own) if _sharded(config) else "",
+        steps_text.TEXT if _in_steps(writing) else "",
+        _shard(writing) if _sharded(config) else "",
         _stage(config) if config.pipeline > 1 else "",
         text.BATCH,
-        _training(own),
+        _training(writing),
         text.CHECKPOINT_PIPELINE if config.pipeline > 1 else text.CHECKPOINT,
-        _machine(own),
+        _machine(writing),
         text.MAIN.format(
             contexts="computing(device)" if config.tensor > 1 else "torch.enable_grad()",
             compile=text.COMPILE if _compiles(config) else "",
@@ -101,7 +101,7 @@ def write_pytorch(own: ExportWriting) -> Files:
         ),
     ]
     script = "\n".join(piece.strip("\n") + "\n\n" for piece in pieces if piece).rstrip() + "\n"
-    return {NAME: script, **_model(own).files}
+    return {NAME: script, **_model(writing).files}
 
 
 def _sharded(config: ParallelConfig) -> bool:
@@ -113,17 +113,17 @@ def _compiles(config: ParallelConfig) -> bool:
     return config.tensor == config.pipeline == 1 and _sharded(config)
 
 
-def _imports(own: ExportWriting) -> str:
-    config = own.config
+def _imports(writing: ExportWriting) -> str:
+    config = writing.config
     lines = ["from torch.distributed.device_mesh import DeviceMesh"]
     standard = ["import argparse", "import os", "import socket"]
     if config.pipeline > 1:
         kind = SCHEDULES[config.options.schedule]
         lines.append(f"from torch.distributed.pipelining import PipelineStage, {kind}")
-    if config.pipeline > 1 or config.tensor > 1 or _model(own).empty:
+    if config.pipeline > 1 or config.tensor > 1 or _model(writing).empty:
         lines.append("from torch import nn")
     if _sharded(config):
-        fsdp = ["FSDPModule"] if _in_steps(own) else []
+        fsdp = ["FSDPModule"] if _in_steps(writing) else []
         fsdp += ["MixedPrecisionPolicy"] if config.mixed else []
         words = ", ".join([*fsdp, "fully_shard"])
         lines.append(f"from torch.distributed.fsdp import {words}")
@@ -136,7 +136,7 @@ def _imports(own: ExportWriting) -> str:
         module = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
         lines.append(f"from {module} import checkpoint_wrapper")
     if config.tensor > 1:
-        styles = tensor_styles(own.written, own.taken["tensor"])
+        styles = tensor_styles(writing.written, writing.taken["tensor"])
         shard = ", Shard" if config.sequence else ""
         lines += [
             f"from torch.distributed.tensor import DTensor, Replicate{shard}, distribute_tensor",
@@ -149,37 +149,37 @@ def _imports(own: ExportWriting) -> str:
     else:
         lines.append("from torch.distributed.tensor import DTensor")
     standard += ["import copy"] if config.pipeline > 1 else []
-    standard += ["import math"] if _in_steps(own) else []
+    standard += ["import math"] if _in_steps(writing) else []
     standard = sorted(standard)
-    if config.tensor > 1 or _model(own).empty:
+    if config.tensor > 1 or _model(writing).empty:
         standard.append("from contextlib import contextmanager")
     return text.IMPORTS.format(standard="\n".join(standard), imports="\n".join(sorted(lines)))
 
 
-def _samples(own: ExportWriting) -> int:
-    samples = samples_of(own.graph)
+def _samples(writing: ExportWriting) -> int:
+    samples = samples_of(writing.graph)
     if samples is None:
         raise InputError(
-            f"the inputs of {own.graph.name!r} do not tell how many samples a step has",
+            f"the inputs of {writing.graph.name!r} do not tell how many samples a step has",
             "give every input its samples as the first dim",
         )
     return samples
 
 
-def _constants(own: ExportWriting) -> str:
-    config = own.config
-    shard = math.prod(factors(own.plan.cluster)[f].size for f in _sharded_factors(own))
+def _constants(writing: ExportWriting) -> str:
+    config = writing.config
+    shard = math.prod(factors(writing.plan.cluster)[f].size for f in _sharded_factors(writing))
     lines = [
         "PIPELINE, REPLICATE, SHARD, TENSOR = "
         f"{config.pipeline}, {config.data // shard}, {shard}, {config.tensor}",
         f"MICRO_BATCHES = {config.micro_batches}",
-        f"SAMPLES = {_samples(own)}  # of all ranks in a step",
+        f"SAMPLES = {_samples(writing)}  # of all ranks in a step",
         "OWN_SAMPLES = SAMPLES // (REPLICATE * SHARD)",
     ]
-    if _in_steps(own):
-        machine, steps = factors(own.plan.cluster), _data_steps(own)
-        held = [machine[factor] for factor in _sharded_factors(own)]
-        levels = own.plan.cluster.levels
+    if _in_steps(writing):
+        machine, steps = factors(writing.plan.cluster), _data_steps(writing)
+        held = [machine[factor] for factor in _sharded_factors(writing)]
+        levels = writing.plan.cluster.levels
         lines.append(
             steps_text.CONSTANTS.format(
                 sizes=tuple(size for _, size in held),
@@ -188,12 +188,12 @@ def _constants(own: ExportWriting) -> str:
                 gather=steps.gather,
             )
         )
-    among = layer_modules(own.graph)
+    among = layer_modules(writing.graph)
     if config.pipeline > 1:
-        ends = ends_of(own.graph, among)
+        ends = ends_of(writing.graph, among)
         lines += [
             f"LAYERS = {_names(among)}",
-            f"STAGES = {stages_of(own.graph, config)!r}",
+            f"STAGES = {stages_of(writing.graph, config)!r}",
             f"BEFORE = {ends.before!r}",
             f"AFTER = {ends.behind!r}",
         ]
@@ -202,19 +202,19 @@ def _constants(own: ExportWriting) -> str:
     elif _sharded(config):
         lines.append(f"LAYERS = {tuple(dict.fromkeys(pattern(name, among) for name in among))!r}")
     if config.recompute:
-        again = _recomputed(own, among)
+        again = _recomputed(writing, among)
         lines.append(f"RECOMPUTED = {'LAYERS' if again == among else repr(again)}")
     return "\n".join(lines)
 
 
-def _recomputed(own: ExportWriting, among: tuple[str, ...]) -> tuple[str, ...]:
+def _recomputed(writing: ExportWriting, among: tuple[str, ...]) -> tuple[str, ...]:
     """The layers that run again in the backward pass."""
-    again = own.written.options.runs_again(own.graph)
-    starts = layer_starts(own.graph) if among else ()
+    again = writing.written.options.runs_again(writing.graph)
+    starts = layer_starts(writing.graph) if among else ()
     return tuple(
         name
         for name, start in zip(among, starts, strict=True)
-        if own.graph.operators[start].name in again
+        if writing.graph.operators[start].name in again
     )
 
 
@@ -226,21 +226,21 @@ def _names(among: tuple[str, ...]) -> str:
     return repr(among)
 
 
-def _model(own: ExportWriting) -> Standalone:
+def _model(writing: ExportWriting) -> Standalone:
     """The model's code, without Meshwright."""
-    if not own.plan.model:
+    if not writing.plan.model:
         return Standalone(text.BUILD_NOTHING.strip(), {}, empty=True)
-    return standalone(own.plan.model, own.plan.batch)
+    return standalone(writing.plan.model, writing.plan.batch)
 
 
-def _build(own: ExportWriting) -> str:
+def _build(writing: ExportWriting) -> str:
     words = "Random data stands for your own: give batches to Training.step."
-    body = textwrap.indent(_model(own).body, " " * 4)
+    body = textwrap.indent(_model(writing).body, " " * 4)
     return text.BUILD.format(words=words, body=body)
 
 
-def _machine(own: ExportWriting) -> str:
-    cluster = own.plan.cluster
+def _machine(writing: ExportWriting) -> str:
+    cluster = writing.plan.cluster
     levels = " x ".join(f"{level.cardinality} {level.name}" for level in cluster.levels)
     gpus = gpus_of(cluster)
     return text.MACHINE.format(
@@ -261,67 +261,69 @@ def _stage(config: ParallelConfig) -> str:
     )
 
 
-def _mesh(own: ExportWriting) -> str:
-    cluster = own.plan.cluster
+def _mesh(writing: ExportWriting) -> str:
+    cluster = writing.plan.cluster
     machine = factors(cluster)
-    order = [number for axis in OUTERMOST_FIRST for number in own.taken[axis]]
+    order = [number for axis in OUTERMOST_FIRST for number in writing.taken[axis]]
     words = " x ".join(f"{cluster.levels[level].name} {size}" for level, size in machine)
     sizes = tuple(size for _, size in machine) or (1,)
     return text.MESH.format(factors=words, sizes=sizes, order=tuple(order) or (0,))
 
 
-def _tensor(own: ExportWriting) -> tuple[str, ...]:
-    found, config = tensor_styles(own.written, own.taken["tensor"]), own.config
+def _tensor(writing: ExportWriting) -> tuple[str, ...]:
+    module_styles, config = tensor_styles(writing.written, writing.taken["tensor"]), writing.config
     into, out = ("input_layouts=Shard(1), ", "output_layouts=Shard(1), ")
-    given = {"into": into, "out": out} if config.sequence else {"into": "", "out": ""}
+    layouts = {"into": into, "out": out} if config.sequence else {"into": "", "out": ""}
     styles = [
-        f'        "{name}": {STYLES[style].format(**given)},'
-        for name, style in found.styles.items()
+        f'        "{name}": {STYLES[style].format(**layouts)},'
+        for name, style in module_styles.styles.items()
     ]
-    ties, gathered = tied(own.graph), found.gathered
-    tables = tuple(name for name, style in found.styles.items() if style in TABLE_STYLES)
+    ties, gathered = tied(writing.graph), module_styles.gathered
+    tables = tuple(name for name, style in module_styles.styles.items() if style in TABLE_STYLES)
     piece = tensor_text.TENSOR.format(
         sequence="; hidden states are cut along positions between them" if config.sequence else "",
         styles="\n".join(styles),
         gathered=tensor_text.GATHERED.format(patterns=gathered) if gathered else "",
         settled=tensor_text.SETTLED.format(patterns=tables) if tables else "",
-        locally=tensor_text.LOCALLY.format(patterns=found.local) if found.local else "",
-        skipped=tensor_text.SKIPPED if found.local else "",
+        locally=tensor_text.LOCALLY.format(patterns=module_styles.local)
+        if module_styles.local
+        else "",
+        skipped=tensor_text.SKIPPED if module_styles.local else "",
         tied=tensor_text.TIED.format(names=ties) if ties else "",
     )
-    uses_whole = gathered or found.local
+    uses_whole = gathered or module_styles.local
     return (
         tensor_text.WHOLE if uses_whole else "",
         tensor_text.SETTLED_FUNCTION if tables else "",
-        tensor_text.LOCAL if found.local else "",
+        tensor_text.LOCAL if module_styles.local else "",
         piece,
         tensor_text.COMPUTING,
     )
 
 
-def _sharded_factors(own: ExportWriting) -> tuple[int, ...]:
-    return sharded_factors(own.config, own.taken, own.plan.cluster)
+def _sharded_factors(writing: ExportWriting) -> tuple[int, ...]:
+    return sharded_factors(writing.config, writing.taken, writing.plan.cluster)
 
 
-def _data_steps(own: ExportWriting) -> DataSteps:
-    return data_steps(own.plan, _sharded_factors(own), own.config.zero)
+def _data_steps(writing: ExportWriting) -> DataSteps:
+    return data_steps(writing.plan, _sharded_factors(writing), writing.config.zero)
 
 
-def _in_steps(own: ExportWriting) -> bool:
+def _in_steps(writing: ExportWriting) -> bool:
     """Whether a collective over the data axis has several steps."""
-    return any(_data_steps(own))
+    return any(_data_steps(writing))
 
 
-def _shard(own: ExportWriting) -> str:
-    config = own.config
+def _shard(writing: ExportWriting) -> str:
+    config = writing.config
     policy = ""
     if config.mixed:
-        dtype = own.graph.parameters[0].tensor.dtype
+        dtype = writing.graph.parameters[0].tensor.dtype
         policy = (
             f', "mp_policy": MixedPrecisionPolicy(param_dtype=torch.{dtype}, '
             "reduce_dtype=torch.float32)"
         )
-    copied = len(_sharded_factors(own)) < len(own.taken["data"])
+    copied = len(_sharded_factors(writing)) < len(writing.taken["data"])
     axes = '("replicate", "shard")' if copied else '"shard"'
     return text.SHARD.format(
         words=WORDS[config.zero],
@@ -330,12 +332,12 @@ def _shard(own: ExportWriting) -> str:
         policy=policy,
         layers=text.LAYERS_OF_STAGE if config.pipeline > 1 else text.LAYERS_OF_MODEL,
         again=text.AGAIN if config.pipeline > 1 and config.zero == 3 else "",
-        steps=steps_text.COMMUNICATION if _in_steps(own) else "",
+        steps=steps_text.COMMUNICATION if _in_steps(writing) else "",
     ).replace('mesh[("replicate", "shard")]', 'mesh["replicate", "shard"]')
 
 
-def _training(own: ExportWriting) -> str:
-    config = own.config
+def _training(writing: ExportWriting) -> str:
+    config = writing.config
     pipeline = config.pipeline > 1
     model, whole, pad = ("model_part", "own", " " * 12) if pipeline else ("model", "model", " " * 8)
     layout = ""
@@ -345,11 +347,11 @@ def _training(own: ExportWriting) -> str:
         layout += f"{pad}recompute({model})\n"
     shard = f"{pad}shard({whole}, self.mesh)\n" if _sharded(config) else ""
     parameters = "own_parameters" if pipeline else "model.parameters()"
-    if config.tensor > 1 and tensor_styles(own.written, own.taken["tensor"]).local:
+    if config.tensor > 1 and tensor_styles(writing.written, writing.taken["tensor"]).local:
         parameters += ", foreach=False"  # parameters have more than one mesh
     optimizer = OPTIMIZERS[config.optimizer].format(parameters)
-    dtype = "torch.float32" if config.mixed else f"torch.{_dtype(own.graph)}"
-    how = weights_text.BUILDING if _model(own).empty else weights_text.BUILDING_WHOLE
+    dtype = "torch.float32" if config.mixed else f"torch.{_dtype(writing.graph)}"
+    how = weights_text.BUILDING if _model(writing).empty else weights_text.BUILDING_WHOLE
     building = how.format(loss="loss" if pipeline else "self.loss")
     if pipeline:
         return text.TRAIN_PIPELINE.format(

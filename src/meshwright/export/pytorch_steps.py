@@ -37,8 +37,10 @@ def data_steps(plan: Plan, taken: tuple[int, ...], zero: int) -> DataSteps:
 
 
 def _steps(plan: Plan, kind: str, taken: tuple[int, ...]) -> Steps:
-    known = [own for own in plan.chains if own.collective == kind and set(own.over) == set(taken)]
-    largest = max(known, key=lambda own: own.bytes, default=None)
+    known = [
+        chain for chain in plan.chains if chain.collective == kind and set(chain.over) == set(taken)
+    ]
+    largest = max(known, key=lambda chain: chain.bytes, default=None)
     if largest is None or len(largest.steps) < 2:
         return ()
     return tuple(tuple(taken.index(factor) for factor in step) for step in largest.steps)

@@ -96,7 +96,7 @@ if __name__ == "__main__":
 def check_script(devices: Sequence[int], cluster: Cluster) -> str:
     """The check at start."""
     gpus = gpus_of(cluster)
-    levels = " x ".join(f"{own.cardinality} {own.name}" for own in cluster.levels)
+    levels = " x ".join(f"{level.cardinality} {level.name}" for level in cluster.levels)
     return CHECK.format(
         machine=f"{cluster.name} ({levels})",
         hosts=cluster.devices // gpus,

@@ -23,7 +23,7 @@ def head(
 ) -> list[str]:
     """What a person should know who opens the file; predicted is the plan, and what is written."""
     before, after = predicted
-    levels = " x ".join(f"{own.cardinality} {own.name}" for own in plan.cluster.levels)
+    levels = " x ".join(f"{level.cardinality} {level.name}" for level in plan.cluster.levels)
     lines = [
         f"Written by 'meshwright export' from the plan {plan.origin!r}.",
         f"model:   {plan.model or plan.graph.name}, {plan.batch or 'its own'} samples a step"
@@ -38,8 +38,8 @@ def head(
     ]
     if lost:
         lines.append("Not said here, for the target has no word for it:")
-        for own in lost:
-            wrapped = textwrap.wrap(own, WIDTH - 4, break_on_hyphens=False)
+        for note in lost:
+            wrapped = textwrap.wrap(note, WIDTH - 4, break_on_hyphens=False)
             lines += [f"- {wrapped[0]}", *(f"  {line}" for line in wrapped[1:])]
     return lines
 

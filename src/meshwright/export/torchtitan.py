@@ -48,11 +48,14 @@ def named_model(dims: Dims) -> tuple[str, str] | None:
     return FLAVORS.get((dims.facts.layers, dims.hidden, dims.facts.heads))
 
 
-def write_torchtitan(own: ExportWriting) -> Files:
+def write_torchtitan(writing: ExportWriting) -> Files:
     """Both forms."""
-    dims = dims_of(own.graph)
-    given = own.config, dims, named_model(dims), own.head
-    return {"job.toml": torchtitan_toml(*given), "meshwright_plan.py": torchtitan_python(*given)}
+    dims = dims_of(writing.graph)
+    arguments = writing.config, dims, named_model(dims), writing.head
+    return {
+        "job.toml": torchtitan_toml(*arguments),
+        "meshwright_plan.py": torchtitan_python(*arguments),
+    }
 
 
 def torchtitan_toml(

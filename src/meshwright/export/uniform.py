@@ -66,9 +66,10 @@ def uniform_of(plan: Plan) -> Uniform:
     sizes = [factor.size for factor in plan.factors]
     for axes in islice(assignments(votes), MOST_TRIED):
         taken: dict[Axis, tuple[int, ...]] = {
-            axis: tuple(f for f, own in enumerate(axes) if own == axis) for axis in INNERMOST_FIRST
+            axis: tuple(f for f, assigned in enumerate(axes) if assigned == axis)
+            for axis in INNERMOST_FIRST
         }
-        degrees = {axis: math.prod(sizes[f] for f in own) for axis, own in taken.items()}
+        degrees = {axis: math.prod(sizes[f] for f in held) for axis, held in taken.items()}
         config = _config(plan, facts, degrees, taken)
         if config is not None:
             agreed = sum(votes[f][axis] for f, axis in enumerate(axes))
@@ -85,8 +86,8 @@ def uniform_of(plan: Plan) -> Uniform:
 def votes_of(plan: Plan) -> Votes:
     """For each factor how much work each axis does on it."""
     positions = sequence_splits(plan.units)
-    found: list[Counter[Axis]] = [Counter({"data": 0}) for _ in plan.factors]
-    rows = [0] * len(found)
+    votes: list[Counter[Axis]] = [Counter({"data": 0}) for _ in plan.factors]
+    rows = [0] * len(votes)
     """Work on rows that are samples x positions, as of experts: cut by data or by context."""
     for number, unit in enumerate(plan.units):
         weight = work(unit)
@@ -95,10 +96,10 @@ def votes_of(plan: Plan) -> Votes:
             if axis == "data" and number not in positions:
                 rows[factor] += weight
             elif axis is not None and weight:
-                found[factor][axis] += weight
-    for own, weight in zip(found, rows, strict=True):
-        own["context" if own["context"] > own["data"] else "data"] += weight
-    return tuple(found)
+                votes[factor][axis] += weight
+    for counts, weight in zip(votes, rows, strict=True):
+        counts["context" if counts["context"] > counts["data"] else "data"] += weight
+    return tuple(votes)
 
 
 def _axis(unit: OpGroup, role: str, positions: int | None) -> Axis | None:
@@ -121,19 +122,19 @@ def assignments(votes: Votes) -> Iterator[tuple[Axis, ...]]:
     >>> list(assignments(({"data": 3, "tensor": 2}, {"data": 0, "tensor": 2})))
     [('data', 'tensor'), ('tensor', 'tensor'), ('data', 'data'), ('tensor', 'data')]
     """
-    choices = [sorted(own.items(), key=lambda pair: -pair[1]) for own in votes]
+    choices = [sorted(counts.items(), key=lambda pair: -pair[1]) for counts in votes]
 
     def value(numbers: Sequence[int]) -> int:
-        return sum(own[number][1] for own, number in zip(choices, numbers, strict=True))
+        return sum(ranked[number][1] for ranked, number in zip(choices, numbers, strict=True))
 
     first = (0,) * len(choices)
     queue, seen = [(-value(first), first)], {first}
     while queue:
         _, numbers = heapq.heappop(queue)
-        yield tuple(own[number][0] for own, number in zip(choices, numbers, strict=True))
-        for factor, own in enumerate(choices):
+        yield tuple(ranked[number][0] for ranked, number in zip(choices, numbers, strict=True))
+        for factor, ranking in enumerate(choices):
             nearby = (*numbers[:factor], numbers[factor] + 1, *numbers[factor + 1 :])
-            if nearby[factor] < len(own) and nearby not in seen:
+            if nearby[factor] < len(ranking) and nearby not in seen:
                 seen.add(nearby)
                 heapq.heappush(queue, (-value(nearby), nearby))
 
@@ -142,12 +143,12 @@ def _config(
     plan: Plan, facts: Facts, degrees: Mapping[Axis, int], taken: Taken
 ) -> ParallelConfig | None:
     """The configuration of some degrees, if the model's counts divide."""
-    own = plan.options
+    options = plan.options
     if facts.samples % degrees["data"]:
         return None
     runs = runs_of(plan, taken["pipeline"])
-    chunks = max(1, len(runs) // degrees["pipeline"]) if own.schedule == "interleaved" else 1
-    found = ParallelConfig(
+    chunks = max(1, len(runs) // degrees["pipeline"]) if options.schedule == "interleaved" else 1
+    draft = ParallelConfig(
         data=degrees["data"],
         tensor=degrees["tensor"],
         context=degrees["context"],
@@ -155,18 +156,18 @@ def _config(
         expert=_experts(plan),
         folded=_folded(plan, taken["tensor"]),
         chunks=chunks,
-        micro_batches=_micro_batches(own.micro_batches, facts.samples // degrees["data"]),
-        schedule="1f1b" if own.schedule == "interleaved" else own.schedule,
-        zero=own.zero,
-        shard_within=own.shard_within,
-        recompute=own.recompute,
-        recompute_layers=own.recompute_layers,
+        micro_batches=_micro_batches(options.micro_batches, facts.samples // degrees["data"]),
+        schedule="1f1b" if options.schedule == "interleaved" else options.schedule,
+        zero=options.zero,
+        shard_within=options.shard_within,
+        recompute=options.recompute,
+        recompute_layers=options.recompute_layers,
         sequence=degrees["tensor"] > 1 and facts.positions % degrees["tensor"] == 0,
         uneven=facts.layers % degrees["pipeline"] != 0,
-        optimizer=own.optimizer,
-        mixed=own.mixed,
+        optimizer=options.optimizer,
+        mixed=options.mixed,
     )
-    for config in (found, msgspec.structs.replace(found, chunks=1)):
+    for config in (draft, msgspec.structs.replace(draft, chunks=1)):
         own_runs = len(runs) == config.pipeline * config.chunks > 1
         staged = with_stages(config, runs) if own_runs else config
         if not undivided(facts, staged):
@@ -180,11 +181,11 @@ def _micro_batches(planned: int, samples: int) -> int:
 
 def _experts(plan: Plan) -> int:
     """How many ways experts are spread, in most of the work."""
-    found: Counter[int] = Counter()
+    ways: Counter[int] = Counter()
     for unit in plan.units:
         if EXPERT in unit.extents:
-            found[plan.layout[unit.name].degrees(plan.factors).get(EXPERT, 1)] += work(unit)
-    return found.most_common(1)[0][0] if found else 1
+            ways[plan.layout[unit.name].degrees(plan.factors).get(EXPERT, 1)] += work(unit)
+    return ways.most_common(1)[0][0] if ways else 1
 
 
 def _folded(plan: Plan, tensor: Sequence[int]) -> bool:
@@ -207,19 +208,19 @@ def runs_of(plan: Plan, pipeline: Sequence[int]) -> tuple[int, ...]:
 
 def _along_samples(plan: Plan, votes: Votes, total: int) -> Uniform:
     """Data parallelism: what a model without attention layers is laid out by elsewhere."""
-    own = plan.options
+    options = plan.options
     config = ParallelConfig(
         data=plan.cluster.devices,
-        micro_batches=own.micro_batches,
-        zero=own.zero,
-        shard_within=own.shard_within,
-        recompute=own.recompute,
-        recompute_layers=own.recompute_layers,
-        optimizer=own.optimizer,
-        mixed=own.mixed,
+        micro_batches=options.micro_batches,
+        zero=options.zero,
+        shard_within=options.shard_within,
+        recompute=options.recompute,
+        recompute_layers=options.recompute_layers,
+        optimizer=options.optimizer,
+        mixed=options.mixed,
     )
     every: dict[Axis, tuple[int, ...]] = dict.fromkeys(INNERMOST_FIRST, ())
     every["data"] = tuple(range(len(plan.factors)))
-    agreed = sum(found["data"] for found in votes)
+    agreed = sum(counts["data"] for counts in votes)
     share = agreed / total if total else 1.0
     return Uniform(config=config, taken=every, share=share, transformer=False)

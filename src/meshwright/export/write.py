@@ -52,9 +52,9 @@ WRITERS: Mapping[str, Callable[[ExportWriting], Files]] = {
 
 def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     """A plan for a target, with all that is lost."""
-    own, facts = target_named(target), known_facts(graph)
+    framework, facts = target_named(target), known_facts(graph)
     uniform = uniform_of(plan)
-    fit = fitted(uniform, own, plan.cluster, facts)
+    fit = fitted(uniform, framework, plan.cluster, facts)
     if target == "pytorch":
         fit = _with_hidden_states(_with_stages(fit, uniform, graph, plan.cluster, facts), graph)
     if target == "deepspeed" and graph.parameters[0].tensor.dtype in HALF:
@@ -69,7 +69,7 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     carried = _carried(plan, fit) if target == "pytorch" else {}
     lost = [
         *fit.lost,
-        *lost_of(plan, written, uniform.share, programs=own.programs, carried=carried),
+        *lost_of(plan, written, uniform.share, programs=framework.programs, carried=carried),
     ]
     if written.options.mixed and not plan.options.mixed:
         lost.append(f"16-bit parameters alone: {target} keeps float32 copies of them")
@@ -113,7 +113,9 @@ def _carried(plan: Plan, fit: Fitted) -> dict[str, Over]:
     sharded = sharded_factors(fit.config, fit.taken, plan.cluster)
     steps = data_steps(plan, sharded, fit.config.zero)
     kinds = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
-    return {kind.value: frozenset(sharded) for kind, own in zip(kinds, steps, strict=True) if own}
+    return {
+        kind.value: frozenset(sharded) for kind, chain in zip(kinds, steps, strict=True) if chain
+    }
 
 
 def _with_stages(
@@ -125,13 +127,13 @@ def _with_stages(
     try:
         stages_of(graph, fit.config)
     except InputError as problem:
-        own = target_named("pytorch")
-        flat = replace(own, axes=tuple(axis for axis in own.axes if axis != "pipeline"))
+        framework = target_named("pytorch")
+        flat = replace(framework, axes=tuple(axis for axis in framework.axes if axis != "pipeline"))
         try:
             other = fitted(uniform, flat, cluster, facts)
         except InputError:
             raise problem from None
-        lost = (own.replace(NO_PIPELINE, problem.problem) for own in other.lost)
+        lost = (note.replace(NO_PIPELINE, problem.problem) for note in other.lost)
         return other._replace(lost=tuple(lost))
     return fit
 

@@ -96,14 +96,14 @@ class Assembly:
 
     def rename(self, begin: int, names: Mapping[str, str]) -> None:
         """Gives tensors that the operators from `begin` on make the names of known ones."""
-        made = self.operators[begin:]
+        operators = self.operators[begin:]
         del self.operators[begin:]
-        for own in made:
-            inputs = tuple(name and names.get(name, name) for name in own.inputs)
+        for operator in operators:
+            inputs = tuple(name and names.get(name, name) for name in operator.inputs)
             outputs = tuple(
-                self.tensors[names[t.name]] if t.name in names else t for t in own.outputs
+                self.tensors[names[t.name]] if t.name in names else t for t in operator.outputs
             )
-            self.add(msgspec.structs.replace(own, inputs=inputs, outputs=outputs))
+            self.add(msgspec.structs.replace(operator, inputs=inputs, outputs=outputs))
 
 
 def _along(dim: int, **others: int) -> Attributes:

@@ -51,16 +51,16 @@ def with_batch(graph: OperatorGraph, times: int | Fraction) -> OperatorGraph:
         for tensor in graph.inputs
     )
     sizes = {tensor.name: tensor.spec for tensor in inputs}
-    found = msgspec.structs.replace(
+    batched = msgspec.structs.replace(
         graph,
         inputs=inputs,
         operators=_all_grown(graph, graph.operators, sizes, times),
         checks=_all_grown(graph, graph.checks, sizes, times),
     )
-    problems = check(found)
+    problems = check(batched)
     if problems:
         raise InputError(f"with {times} times the samples {problems[0]}", CAPTURE)
-    return found
+    return batched
 
 
 def with_samples(graph: OperatorGraph, samples: int) -> OperatorGraph:
@@ -83,18 +83,18 @@ def with_samples(graph: OperatorGraph, samples: int) -> OperatorGraph:
 
 def samples_of(graph: OperatorGraph) -> int | None:
     """Samples of a step: of the inputs that are cut by sample the fewest; None if none is."""
-    dims = ((own, _cut(graph, own)) for own in graph.inputs)
-    return min((own.spec.shape[dim] for own, dim in dims if dim is not None), default=None)
+    dims = ((tensor, _cut(graph, tensor)) for tensor in graph.inputs)
+    return min((tensor.spec.shape[dim] for tensor, dim in dims if dim is not None), default=None)
 
 
 def sample_dims(graph: OperatorGraph) -> dict[str, int]:
     """For each input that has samples the dim along which they lie."""
-    found = {own.name: dim for own in graph.inputs if (dim := _cut(graph, own)) is not None}
-    sizes = {own.spec.shape[found[own.name]] for own in graph.inputs if own.name in found}
-    if not found:
+    dims = {tensor.name: dim for tensor in graph.inputs if (dim := _cut(graph, tensor)) is not None}
+    sizes = {tensor.spec.shape[dims[tensor.name]] for tensor in graph.inputs if tensor.name in dims}
+    if not dims:
         raise InputError(f"no operator of graph {graph.name!r} cuts samples of an input", CAPTURE)
-    whole = {own.name: 0 for own in graph.inputs if {*own.spec.shape[:1]} & sizes}
-    return whole | found
+    whole = {tensor.name: 0 for tensor in graph.inputs if {*tensor.spec.shape[:1]} & sizes}
+    return whole | dims
 
 
 def _cut(graph: OperatorGraph, tensor: Tensor) -> int | None:
@@ -164,17 +164,17 @@ class _Growing:
         # First by splits: a shape with a -1 takes any number of elements, if not as it was meant.
         longer = self._lengthened(operator)
         try:
-            made = call.outputs if longer else family_of(call).outputs(call)
+            outputs = call.outputs if longer else family_of(call).outputs(call)
         except ShapeError as error:
             raise InputError(
                 f"operator {operator.name!r} has its batch fixed: {error}", CAPTURE
             ) from None
-        self._put(operator, longer or msgspec.structs.replace(call, outputs=made))
+        self._put(operator, longer or msgspec.structs.replace(call, outputs=outputs))
 
     def _with_inputs(self, operator: Operator) -> Call:
-        own = self._graph.call(operator)
+        call = self._graph.call(operator)
         inputs = tuple(None if name is None else self._specs[name] for name in operator.inputs)
-        return msgspec.structs.replace(own, inputs=inputs)
+        return msgspec.structs.replace(call, inputs=inputs)
 
     def _lengthened(self, operator: Operator) -> Call | None:
         """The operator with a longer split, if its inputs are as that split reads them."""
@@ -209,7 +209,7 @@ class _Growing:
         maker = self._graph.producers.get(tensor)
         if maker is None or self._specs[tensor] != self._graph.specs[tensor]:
             return False
-        index = [own.name for own in maker.outputs].index(tensor)
+        index = [output.name for output in maker.outputs].index(tensor)
         call = self._graph.call(maker)
         for split in splits_of(call):
             longer = self._with_longer(call, split)
@@ -223,8 +223,8 @@ class _Growing:
         return False
 
     def _put(self, operator: Operator, call: Call) -> None:
-        if tuple(len(own.shape) for own in call.outputs) != tuple(
-            len(own.dims) for own in operator.outputs
+        if tuple(len(spec.shape) for spec in call.outputs) != tuple(
+            len(tensor.dims) for tensor in operator.outputs
         ):
             raise InputError(f"operator {operator.name!r} has its batch fixed", CAPTURE)
         outputs = tuple(map(_resized, operator.outputs, call.outputs))

@@ -28,5 +28,5 @@ def stretched(shape: tuple[int, ...], dim: int, rank: int) -> int | None:
     >>> stretched((5, 1), 1, 3), stretched((5, 1), 2, 3)
     (0, None)
     """
-    own = dim - (rank - len(shape))
-    return own if own >= 0 and shape[own] != 1 else None
+    operand_dim = dim - (rank - len(shape))
+    return operand_dim if operand_dim >= 0 and shape[operand_dim] != 1 else None

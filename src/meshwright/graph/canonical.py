@@ -76,7 +76,9 @@ def _guards(graph: OperatorGraph, mark: _Marking[_Mark]) -> tuple[_Mark, ...]:
     """What the guards demand, in any order."""
     checked = _down(graph, mark, graph.checks)
     return tuple(
-        sorted(mark((checked[own.tensor], repr(own.value), own.line)) for own in graph.guards)
+        sorted(
+            mark((checked[guard.tensor], repr(guard.value), guard.line)) for guard in graph.guards
+        )
     )
 
 
@@ -85,19 +87,19 @@ def _down(
 ) -> dict[str, _Mark]:
     """For each tensor how it is computed."""
     trained = {p.tensor.name: (p.trainable, p.also, p.stacked) for p in graph.parameters}
-    found = {
+    marks = {
         tensor.name: mark((tensor.name, tensor.dtype, tensor.shape, trained.get(tensor.name)))
         for tensor in graph.definitions()
         if tensor.name not in graph.producers
     }
     for operator in operators:
         specs = tuple((t.dtype, t.shape) for t in operator.outputs)
-        reads = tuple(None if name is None else found[name] for name in operator.inputs)
+        reads = tuple(None if name is None else marks[name] for name in operator.inputs)
         # As text, since 1, 1.0 and True are equal but mean different things.
-        own = mark((operator.kind, repr(operator.attributes), specs, reads))
+        operator_mark = mark((operator.kind, repr(operator.attributes), specs, reads))
         for index, tensor in enumerate(operator.outputs):
-            found[tensor.name] = mark((own, index))
-    return found
+            marks[tensor.name] = mark((operator_mark, index))
+    return marks
 
 
 def _up(graph: OperatorGraph, down: dict[str, _Mark], mark: _Marking[_Mark]) -> dict[str, _Mark]:
@@ -107,15 +109,15 @@ def _up(graph: OperatorGraph, down: dict[str, _Mark], mark: _Marking[_Mark]) -> 
         uses[name].append((mark("output"), index))
     if graph.loss is not None:
         uses[graph.loss].append((mark("loss"), 0))
-    found: dict[str, _Mark] = {}
+    marks: dict[str, _Mark] = {}
     for operator in reversed(graph.operators):
         used = tuple((down[t.name], tuple(sorted(uses[t.name]))) for t in operator.outputs)
-        own = mark((operator.kind, used))
-        found[operator.name] = own
+        operator_mark = mark((operator.kind, used))
+        marks[operator.name] = operator_mark
         for position, read in enumerate(operator.inputs):
             if read is not None:
-                uses[read].append((own, position))
-    return found
+                uses[read].append((operator_mark, position))
+    return marks
 
 
 def _digest(value: Hashable) -> str:

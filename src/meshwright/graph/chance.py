@@ -21,7 +21,7 @@ UNTOLD = frozenset({
 """Kinds that draw and that no family tells about."""
 
 
-def draws(own: Call | Operator) -> bool:
+def draws(operator: Call | Operator) -> bool:
     """Whether two runs of an operator may differ.
 
     >>> from meshwright.graph.model import Spec
@@ -32,7 +32,7 @@ def draws(own: Call | Operator) -> bool:
     >>> draws(Call(kind="dropout", inputs=spec, outputs=spec))
     True
     """
-    attributes, kind = dict(own.attributes), own.kind.removeprefix("aten.")
+    attributes, kind = dict(operator.attributes), operator.kind.removeprefix("aten.")
     if kind in DROPOUTS:
         return bool(attributes.get("train", True) and attributes.get("p", 0.5))
     if kind in RECURRENT:

@@ -30,8 +30,8 @@ def check(graph: OperatorGraph) -> tuple[str, ...]:
     ... output y'''))
     ('operator double: mul gives float32[4, 8], not float32[4, 7]',)
     """
-    found = (*_names(graph), *_order(graph), *_ends(graph)) or tuple(_shapes(graph))
-    return found or tuple(_guards(graph))
+    problems = (*_names(graph), *_order(graph), *_ends(graph)) or tuple(_shapes(graph))
+    return problems or tuple(_guards(graph))
 
 
 def unknown_kinds(graph: OperatorGraph) -> tuple[tuple[str, int], ...]:
@@ -39,8 +39,8 @@ def unknown_kinds(graph: OperatorGraph) -> tuple[tuple[str, int], ...]:
 
     They can be counted in bytes only, and be split only where a capture has proven it safe.
     """
-    found = Counter(op.kind for op in graph.operators if not is_known(op))
-    return tuple(sorted(found.items()))
+    counts = Counter(op.kind for op in graph.operators if not is_known(op))
+    return tuple(sorted(counts.items()))
 
 
 def _names(graph: OperatorGraph) -> Iterator[str]:
@@ -130,9 +130,9 @@ def _arity_problem(call: Call) -> str | None:
     """
     family, count = family_of(call), len(call.inputs)
     wanted = (True,) * count
-    told = [len(family.gradient_flops(call)), *(len(own.inputs) for own in family.splits(call))]
-    if min(told) < count:
-        return f"{call.kind} has {count} inputs, of which it takes {min(told)}"
+    lengths = [len(family.gradient_flops(call)), *(len(cut.inputs) for cut in family.splits(call))]
+    if min(lengths) < count:
+        return f"{call.kind} has {count} inputs, of which it takes {min(lengths)}"
     for split in family.splits(call):
         if not (_cuts(split.inputs, call.inputs) and _cuts(split.outputs, call.outputs)):
             return f"{call.kind} cuts dims that its inputs or outputs do not have"

@@ -57,17 +57,17 @@ def backward(call: Call, wanted: Wanted) -> Counts:
 def _backward(family: Family, call: Call, wanted: Wanted) -> Counts:
     if family.view or not family.differentiable or not any(wanted):
         return Counts()
-    flops = sum(n for n, own in zip(family.gradient_flops(call), wanted, strict=True) if own)
+    flops = sum(n for n, want in zip(family.gradient_flops(call), wanted, strict=True) if want)
     saved = family.saved(call, wanted)
     read = sum(spec.bytes for spec in call.outputs) + saved.extra
     read += sum(spec.bytes for i in saved.inputs if (spec := call.inputs[i]) is not None)
     read += sum(call.outputs[i].bytes for i in saved.outputs)
-    made = sum(
+    written = sum(
         spec.bytes
-        for spec, own in zip(call.inputs, wanted, strict=True)
-        if spec is not None and own
+        for spec, want in zip(call.inputs, wanted, strict=True)
+        if spec is not None and want
     )
-    return Counts(flops, read + made)
+    return Counts(flops, read + written)
 
 
 @once
@@ -77,16 +77,16 @@ def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
     Those that depend on a trainable parameter, and on which the loss depends (or, without a loss,
     an output), both through operators that gradients flow through.
     """
-    found = {p.tensor.name for p in graph.parameters if p.trainable}
+    depending = {p.tensor.name for p in graph.parameters if p.trainable}
     flowing = [op for op in graph.operators if family_of(op).differentiable]
     for operator in flowing:
-        if found.intersection(operator.inputs):
-            found.update(t.name for t in operator.outputs if is_real(t.dtype))
+        if depending.intersection(operator.inputs):
+            depending.update(t.name for t in operator.outputs if is_real(t.dtype))
     reaching = set(graph.outputs) if graph.loss is None else {graph.loss}
     for operator in reversed(flowing):
         if any(tensor.name in reaching for tensor in operator.outputs):
             reaching.update(filter(None, operator.inputs))
-    return frozenset(found & reaching)
+    return frozenset(depending & reaching)
 
 
 def is_real(dtype: str) -> bool:
@@ -121,15 +121,15 @@ def gradients_of(operator: Operator, needing: frozenset[str]) -> Wanted:
 def product_flops(graph: OperatorGraph) -> tuple[int, int]:
     """Flops of products and convolutions alone, forward and backward, as flop counters count."""
     needing = needing_gradient(graph)
-    there = back = 0
+    forward_flops = backward_flops = 0
     for operator in graph.operators:
         if not family_of(operator).products:
             continue
         call = graph.call(operator)
-        there += forward(call).flops
+        forward_flops += forward(call).flops
         if any(tensor.name in needing for tensor in operator.outputs):
-            back += backward(call, gradients_of(operator, needing)).flops
-    return there, back
+            backward_flops += backward(call, gradients_of(operator, needing)).flops
+    return forward_flops, backward_flops
 
 
 def kept_bytes(graph: OperatorGraph) -> Bytes:

@@ -57,10 +57,10 @@ def dtype_named(text: str) -> str:
             "cast to bf16, and give a device that runs products in fp8 (docs/clusters.md); "
             "on the command line --dtype fp8 does both",
         )
-    found = NAMES.get(text, text)
-    if found not in LARGEST:
+    dtype = NAMES.get(text, text)
+    if dtype not in LARGEST:
         raise InputError(f"there is no dtype {text!r} here", nearest(text, (*NAMES, *LARGEST)))
-    return found
+    return dtype
 
 
 def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:

@@ -45,8 +45,8 @@ class ExpertStage(NamedTuple):
     attributes: Attributes = ()
 
     def __str__(self) -> str:
-        made, read = ", ".join(self.outputs), ", ".join(self.inputs)
-        return f"{made} = {self.kind}({read}){format_attributes(self.attributes)}"
+        outputs, read = ", ".join(self.outputs), ", ".join(self.inputs)
+        return f"{outputs} = {self.kind}({read}){format_attributes(self.attributes)}"
 
 
 class SizedOperator(NamedTuple):
@@ -76,12 +76,12 @@ def parse_body(text: str) -> tuple[ExpertStage, ...]:
     >>> format_body(parse_body(body)) == body
     True
     """
-    found = []
+    stages = []
     for line in text.split("; "):
         match = _STAGE.fullmatch(line)
         if match is None:
             raise ShapeError(f"{line!r} is no operator of an expert's body")
-        found.append(
+        stages.append(
             ExpertStage(
                 tuple(match["outputs"].split(", ")),
                 match["kind"],
@@ -89,7 +89,7 @@ def parse_body(text: str) -> tuple[ExpertStage, ...]:
                 parse_attributes(match["attributes"] or ""),
             )
         )
-    return tuple(found)
+    return tuple(stages)
 
 
 @lru_cache(maxsize=4096)
@@ -108,7 +108,7 @@ def inside(call: Call, wanted: Wanted = ()) -> tuple[SizedOperator, ...]:
     learnt = dict(enumerate(wanted))
     telling = _Telling(
         {"x": x, "index": index, "weights": weights}
-        | {operand(n): own for n, own in enumerate(operands) if own is not None},
+        | {operand(n): spec for n, spec in enumerate(operands) if spec is not None},
         {"x": learnt.get(0, False), "weights": learnt.get(2, False)}
         | {operand(n): learnt.get(OPERANDS + n, False) for n in range(len(operands))},
     )
@@ -118,7 +118,7 @@ def inside(call: Call, wanted: Wanted = ()) -> tuple[SizedOperator, ...]:
 
 def experts_held(call: Call) -> int:
     """How many experts there are operands of: all of them, or those of a piece."""
-    counts = {own.shape[:1] for own in call.inputs[OPERANDS:] if own is not None}
+    counts = {spec.shape[:1] for spec in call.inputs[OPERANDS:] if spec is not None}
     if len(counts) != 1 or counts == {()}:
         raise ShapeError(f"operands are of {sorted(counts)} experts")
     return counts.pop()[0]
@@ -157,14 +157,14 @@ class _Telling:
         specs = tuple(self._spec(name) for name in stage.inputs)
         unfinished = Call(kind=stage.kind, inputs=specs, outputs=(), attributes=stage.attributes)
         family = family_of(unfinished)
-        made = family.outputs(unfinished)
-        if len(made) < len(stage.outputs):
-            raise ShapeError(f"{stage} makes {len(made)} tensors")
-        call = Call(kind=stage.kind, inputs=specs, outputs=made, attributes=stage.attributes)
+        outputs = family.outputs(unfinished)
+        if len(outputs) < len(stage.outputs):
+            raise ShapeError(f"{stage} makes {len(outputs)} tensors")
+        call = Call(kind=stage.kind, inputs=specs, outputs=outputs, attributes=stage.attributes)
         wanted = tuple(self.learns.get(name, False) for name in stage.inputs)
         flows = family.differentiable and any(wanted)
         self.told.append(SizedOperator(stage, call, wanted if flows else (False,) * len(wanted)))
-        for name, spec in zip(stage.outputs, made, strict=False):
+        for name, spec in zip(stage.outputs, outputs, strict=False):
             self.specs[name] = spec
             self.learns[name] = flows and spec.dtype.startswith(("float", "bfloat"))
 

@@ -83,8 +83,8 @@ class Halo(msgspec.Struct, frozen=True, kw_only=True):
         begin = min(max(-(-(start + self.before - reach) // self.stride), 0), size)
         end = max(begin, min((stop - 1 + self.before) // self.stride + 1, size))
         cut_before = start + self.before - begin * self.stride
-        made = (end - begin - 1) * self.stride + reach + 1
-        return begin, end, cut_before, made - cut_before - (stop - start)
+        extent = (end - begin - 1) * self.stride + reach + 1
+        return begin, end, cut_before, extent - cut_before - (stop - start)
 
     def shared(self, extent: int, size: int) -> int:
         """Rows of the input that the outputs on both sides of a cut read.
@@ -186,7 +186,7 @@ class ShapeError(ValueError):
 
 def other_factors(wanted: Wanted, one: int, other: int) -> Saved:
     """What a product keeps: for the gradient of either factor the other."""
-    kept = (own for own, across in ((one, other), (other, one)) if wanted[across])
+    kept = (factor for factor, across in ((one, other), (other, one)) if wanted[across])
     return Saved(inputs=tuple(sorted(kept)))
 
 

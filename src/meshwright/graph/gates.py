@@ -34,7 +34,7 @@ def with_gates(graph: OperatorGraph) -> OperatorGraph:
     learnt = {parameter.tensor.name for parameter in graph.parameters}
     gates: dict[str, int] = {}
     apart: set[str] = set(graph.outputs)
-    apart |= {name for own in graph.checks for name in own.inputs if name is not None}
+    apart |= {name for check in graph.checks for name in check.inputs if name is not None}
     for operator in graph.operators:
         weights = dict(_weights(operator, graph))
         if not weights.keys() <= learnt:
@@ -46,8 +46,10 @@ def with_gates(graph: OperatorGraph) -> OperatorGraph:
         weights = dict(_weights(operator, graph))
         if not apart.isdisjoint(weights):
             apart |= weights.keys()
-    found = {name: count for name, count in gates.items() if name not in apart}
-    parameters = tuple(_stacked(own, found.get(own.tensor.name)) for own in graph.parameters)
+    counts = {name: count for name, count in gates.items() if name not in apart}
+    parameters = tuple(
+        _stacked(parameter, counts.get(parameter.tensor.name)) for parameter in graph.parameters
+    )
     return msgspec.structs.replace(graph, parameters=parameters)
 
 

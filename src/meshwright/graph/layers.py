@@ -60,7 +60,7 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[LayerRepeat, ...]:
     tokens, reads = _tokens(graph), _reads(graph)
     crossing = _crossing(reads)
     taken = np.zeros(len(tokens), dtype=bool)
-    found: list[LayerRepeat] = []
+    repeats: list[LayerRepeat] = []
     # By operators covered, at most for a run and exactly for a repeat, then by shortest period.
     queue: list[tuple[int, int, int, bool, RepeatedRun | LayerRepeat]] = [
         (-((run.last - run.first) // run.period * run.period), run.period, run.first, True, run)
@@ -75,9 +75,9 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[LayerRepeat, ...]:
                     covered = repeat.period * repeat.count
                     heapq.heappush(queue, (-covered, repeat.period, repeat.start, False, repeat))
             case LayerRepeat() as repeat if not taken[repeat.start : repeat.stop].any():
-                found.append(repeat)
+                repeats.append(repeat)
                 taken[repeat.start : repeat.stop] = True
-    return tuple(sorted(found, key=lambda repeat: repeat.start))
+    return tuple(sorted(repeats, key=lambda repeat: repeat.start))
 
 
 @once
@@ -138,13 +138,13 @@ Read = tuple[int, int] | str | None
 
 def _reads(graph: OperatorGraph) -> list[tuple[Read, ...]]:
     """What each operator reads."""
-    made = {
+    producers = {
         tensor.name: (position, index)
         for position, operator in enumerate(graph.operators)
         for index, tensor in enumerate(operator.outputs)
     }
     return [
-        tuple(None if name is None else made.get(name, name) for name in operator.inputs)
+        tuple(None if name is None else producers.get(name, name) for name in operator.inputs)
         for operator in graph.operators
     ]
 
@@ -152,11 +152,11 @@ def _reads(graph: OperatorGraph) -> list[tuple[Read, ...]]:
 def _crossing(reads: list[tuple[Read, ...]]) -> Tokens:
     """How many tensors are made before each position and read at it or later."""
     last_read: dict[tuple[int, int], int] = {}
-    for position, own in enumerate(reads):
-        last_read.update((read, position) for read in own if isinstance(read, tuple))
+    for position, inputs in enumerate(reads):
+        last_read.update((read, position) for read in inputs if isinstance(read, tuple))
     change = np.zeros(len(reads) + 2, dtype=np.int64)
-    for (made, _), last in last_read.items():
-        change[made + 1] += 1
+    for (maker, _), last in last_read.items():
+        change[maker + 1] += 1
         change[last + 1] -= 1
     return np.cumsum(change)
 
@@ -222,14 +222,14 @@ def _wiring(
 ) -> tuple[object, ...]:
     """What the operators of a layer read: by place back to `before` its start, else numbered."""
     far: dict[Read, int] = {}
-    found: list[object] = []
-    for own in reads[start : start + period]:
-        for read in own:
+    wiring: list[object] = []
+    for inputs in reads[start : start + period]:
+        for read in inputs:
             if isinstance(read, tuple) and read[0] >= start - before:
-                found.append((read[0] - start, read[1]))
+                wiring.append((read[0] - start, read[1]))
             else:
-                found.append(None if read is None else far.setdefault(read, len(far)))
-    return tuple(found)
+                wiring.append(None if read is None else far.setdefault(read, len(far)))
+    return tuple(wiring)
 
 
 def _module(operator: Operator) -> str:

@@ -260,7 +260,7 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for operator in self.operators:
             for name in dict.fromkeys(filter(None, operator.inputs)):
                 readers[name].append(operator)
-        return {name: tuple(found) for name, found in readers.items()}
+        return {name: tuple(operators) for name, operators in readers.items()}
 
     @cached_property
     def named(self) -> Mapping[str, Operator]:
@@ -290,8 +290,8 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def stored(self) -> Mapping[str, Spec]:
         """Every parameter and buffer as the module has it, by its name."""
-        found = {own.tensor.name: own.stored for own in self.parameters}
-        return found | {own.name: own.spec for own in self.buffers}
+        specs = {parameter.tensor.name: parameter.stored for parameter in self.parameters}
+        return specs | {buffer.name: buffer.spec for buffer in self.buffers}
 
     @cached_property
     def specs(self) -> Mapping[str, Spec]:

@@ -130,14 +130,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def cuts(self) -> tuple[str, ...]:
         """Labels that can be cut: those of the output, then those of the outermost sum."""
-        candidates = (*(own.name for own in self.output), *self.summed)
-        told = dict(self.lengths)
-        return tuple(own for own in candidates if own not in told and self._is_clean(own))
+        candidates = (*(label.name for label in self.output), *self.summed)
+        lengths = dict(self.lengths)
+        return tuple(name for name in candidates if name not in lengths and self._is_clean(name))
 
     @cached_property
     def positions(self) -> frozenset[str]:
         """Names whose value an element depends on: attributes, and labels by their position."""
-        return frozenset(own.name for own in parts(self.body) if isinstance(own, Named))
+        return frozenset(part.name for part in parts(self.body) if isinstance(part, Named))
 
     def _is_clean(self, label: str) -> bool:
         """Whether each operand has the label at one and the same dim wherever it is read."""
@@ -197,8 +197,8 @@ def parts(expression: Expression) -> Iterator[Expression]:
     yield expression
     match expression:
         case Plus(terms=inner) | ProductTerm(factors=inner) | Apply(arguments=inner):
-            for own in inner:
-                yield from parts(own)
+            for term in inner:
+                yield from parts(term)
         case Total(body=body):
             yield from parts(body)
         case _:
@@ -206,13 +206,13 @@ def parts(expression: Expression) -> Iterator[Expression]:
 
 
 def _spread(labels: tuple[Index, ...], many: Mapping[str, int]) -> tuple[Label, ...]:
-    found: list[Index] = []
+    indices: list[Index] = []
     for label in labels:
         if isinstance(label, Label) and label.many:
-            found.extend(Label(f"{label.name}.{n}") for n in range(many[label.name]))
+            indices.extend(Label(f"{label.name}.{n}") for n in range(many[label.name]))
         else:
-            found.append(label)
-    return tuple(found)  # type: ignore[arg-type]  # windows occur in reads only
+            indices.append(label)
+    return tuple(indices)  # type: ignore[arg-type]  # windows occur in reads only
 
 
 def _concrete(expression: Expression, many: Mapping[str, int]) -> Expression:
@@ -220,11 +220,11 @@ def _concrete(expression: Expression, many: Mapping[str, int]) -> Expression:
         case OperandRead(operand=operand, indices=indices):
             return OperandRead(operand, _spread(indices, many))
         case Plus(terms=terms):
-            return Plus(tuple(_concrete(own, many) for own in terms))
+            return Plus(tuple(_concrete(term, many) for term in terms))
         case ProductTerm(factors=factors):
-            return ProductTerm(tuple(_concrete(own, many) for own in factors))
+            return ProductTerm(tuple(_concrete(factor, many) for factor in factors))
         case Apply(function=function, arguments=arguments):
-            return Apply(function, tuple(_concrete(own, many) for own in arguments))
+            return Apply(function, tuple(_concrete(argument, many) for argument in arguments))
         case Total(labels=labels, body=body):
             return Total(labels, _concrete(body, many))
         case _:
@@ -252,7 +252,7 @@ def parse_definition(line: str) -> Definition:
     reader.expect("=")
     body = _sum(reader, frozenset(operands))
     reader.end()
-    unread = set(operands) - {own.operand for own in parts(body) if isinstance(own, OperandRead)}
+    unread = set(operands) - {part.operand for part in parts(body) if isinstance(part, OperandRead)}
     if unread:
         raise InputError(
             f"{line!r} does not read {', '.join(sorted(unread))}", "read it or drop it"
@@ -269,7 +269,7 @@ def parse_definition(line: str) -> Definition:
 
 
 def parse_definitions(
-    text: str, require: Callable[[Definition], None] = lambda own: None
+    text: str, require: Callable[[Definition], None] = lambda definition: None
 ) -> dict[str, Definition]:
     r"""Every operator of a file by its name; what `require` refuses is said with its line.
 
@@ -277,39 +277,39 @@ def parse_definitions(
     >>> parse_definitions(text)["twice"].kernel
     'mylib::twice'
     """
-    found: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     last = ""
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.partition("#")[0].strip()
         try:
             if kernel := _KERNEL_LINE.fullmatch(bare):
-                found[last] = _with_kernel(found.get(last), kernel[1])
+                definitions[last] = _with_kernel(definitions.get(last), kernel[1])
             elif bare:
-                own = parse_definition(bare)
-                if own.name in found:
-                    raise InputError(f"{own.name!r} is defined again", "rename one")
-                require(own)
-                found[own.name], last = own, own.name
+                definition = parse_definition(bare)
+                if definition.name in definitions:
+                    raise InputError(f"{definition.name!r} is defined again", "rename one")
+                require(definition)
+                definitions[definition.name], last = definition, definition.name
         except InputError as error:
             raise error.at(f"line {number}") from None
-    return found
+    return definitions
 
 
 _KERNEL_LINE = re.compile(r"kernel\s*=\s*(.*)")
 _KERNEL = re.compile(r"\w+::\w+|[^\s:]+:\w+")
 
 
-def _with_kernel(own: Definition | None, kernel: str) -> Definition:
-    if own is None:
+def _with_kernel(definition: Definition | None, kernel: str) -> Definition:
+    if definition is None:
         raise InputError(f"kernel {kernel!r} stands below no operator", "put it below its line")
-    if own.kernel:
-        raise InputError(f"{own.name!r} has two kernels", "leave one of them")
+    if definition.kernel:
+        raise InputError(f"{definition.name!r} has two kernels", "leave one of them")
     if not _KERNEL.fullmatch(kernel):
         raise InputError(
-            f"the kernel of {own.name!r} is {kernel!r}",
+            f"the kernel of {definition.name!r} is {kernel!r}",
             "write library::operator, package.module:function or path/to/file.py:function",
         )
-    return msgspec.structs.replace(own, kernel=kernel)
+    return msgspec.structs.replace(definition, kernel=kernel)
 
 
 def _sum(reader: Reader, operands: frozenset[str]) -> Expression:

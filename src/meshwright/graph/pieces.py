@@ -96,7 +96,7 @@ def largest_piece(call: Call, split: Split, parts: int) -> Call:
     first = piece_of(call, split, 0, size).call
     if split.halo is None or 2 * size > split.extent:
         return first
-    return max(first, piece_of(call, split, size, 2 * size).call, key=lambda own: own.bytes)
+    return max(first, piece_of(call, split, size, 2 * size).call, key=lambda piece: piece.bytes)
 
 
 def piece_of(call: Call, split: Split, start: int, stop: int) -> CallPiece:
@@ -111,7 +111,7 @@ def piece_of(call: Call, split: Split, start: int, stop: int) -> CallPiece:
         _box(spec, dim, split.extent, start, stop)
         for spec, dim in zip(call.outputs, split.outputs, strict=True)
     )
-    own = Call(
+    piece = Call(
         kind=call.kind,
         inputs=tuple(
             None if spec is None or box is None else _cut(spec, box)
@@ -120,7 +120,7 @@ def piece_of(call: Call, split: Split, start: int, stop: int) -> CallPiece:
         outputs=tuple(map(_cut, call.outputs, outputs)),
         attributes=family_of(call).piece(call, split, start, stop),
     )
-    return CallPiece(call=own, inputs=inputs, outputs=outputs)
+    return CallPiece(call=piece, inputs=inputs, outputs=outputs)
 
 
 def _input_box(spec: Spec, split: Split, index: int, start: int, stop: int) -> Box:

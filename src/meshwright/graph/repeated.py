@@ -50,13 +50,13 @@ def with_layers(graph: OperatorGraph, count: int) -> OperatorGraph:
     )
 
 
-def _only(found: tuple[LayerRepeat, ...], graph: OperatorGraph) -> LayerRepeat:
-    if len(found) != 1:
+def _only(repeats: tuple[LayerRepeat, ...], graph: OperatorGraph) -> LayerRepeat:
+    if len(repeats) != 1:
         raise InputError(
-            f"graph {graph.name!r} has {len(found)} kinds of layers that repeat",
+            f"graph {graph.name!r} has {len(repeats)} kinds of layers that repeat",
             "give one with a single kind",
         )
-    return found[0]
+    return repeats[0]
 
 
 class _Growing:
@@ -67,26 +67,30 @@ class _Growing:
         pattern = [graph.operators[i] for i in repeat.layer(repeat.count - 1)]
         before = [graph.operators[i] for i in repeat.layer(repeat.count - 2)]
         self._pattern = pattern
-        self._own = {tensor.name for own in pattern for tensor in own.outputs}
+        self._own = {tensor.name for operator in pattern for tensor in operator.outputs}
         self._following = {
             old.name: new.name
             for one, other in zip(before, pattern, strict=True)
             for old, new in zip(one.outputs, other.outputs, strict=True)
         }
-        readers = {own.name for own in pattern}
+        readers = {operator.name for operator in pattern}
         self._weights = {
-            own.tensor.name
-            for own in graph.parameters
-            if {reader.name for reader in graph.consumers[own.tensor.name]} <= readers
+            parameter.tensor.name
+            for parameter in graph.parameters
+            if {reader.name for reader in graph.consumers[parameter.tensor.name]} <= readers
         }
         self._prefix, self._number = _numbered(graph, pattern)
 
     def parameters(self) -> Iterator[Parameter]:
         """Those of new copies behind those of the last one."""
-        last = [own for own in self._graph.parameters if own.tensor.name in self._weights]
-        for own in self._graph.parameters:
-            yield own
-            if last and own is last[-1]:
+        last = [
+            candidate
+            for candidate in self._graph.parameters
+            if candidate.tensor.name in self._weights
+        ]
+        for parameter in self._graph.parameters:
+            yield parameter
+            if last and parameter is last[-1]:
                 for step in range(1, self._more + 1):
                     for weight in last:
                         tensor = self._tensor(weight.tensor, step)
@@ -97,17 +101,17 @@ class _Growing:
         """All, in order."""
         yield from self._graph.operators[: self._repeat.stop]
         for step in range(1, self._more + 1):
-            for own in self._pattern:
+            for operator in self._pattern:
                 yield replace(
-                    own,
-                    name=self._name(own.name, step),
-                    inputs=tuple(self._read(name, step) for name in own.inputs),
-                    outputs=tuple(self._tensor(tensor, step) for tensor in own.outputs),
-                    layer=self._name(own.layer, step) if own.layer else "",
+                    operator,
+                    name=self._name(operator.name, step),
+                    inputs=tuple(self._read(name, step) for name in operator.inputs),
+                    outputs=tuple(self._tensor(tensor, step) for tensor in operator.outputs),
+                    layer=self._name(operator.layer, step) if operator.layer else "",
                 )
-        for own in self._graph.operators[self._repeat.stop :]:
-            inputs = tuple(None if name is None else self.last(name) for name in own.inputs)
-            yield replace(own, inputs=inputs)
+        for operator in self._graph.operators[self._repeat.stop :]:
+            inputs = tuple(None if name is None else self.last(name) for name in operator.inputs)
+            yield replace(operator, inputs=inputs)
 
     def last(self, name: str) -> str:
         """What stands in the last copy where a tensor of the pattern does."""
@@ -135,7 +139,11 @@ def _numbered(graph: OperatorGraph, pattern: list[Operator]) -> tuple[str, int]:
     place = next((n for n, word in enumerate(words) if word.isdecimal()), None)
     if place is not None:
         prefix, number = ".".join((*words[:place], "")), int(words[place])
-        named = [name for own in pattern for name in (own.name, *(t.name for t in own.outputs))]
+        named = [
+            name
+            for operator in pattern
+            for name in (operator.name, *(t.name for t in operator.outputs))
+        ]
         if all(name.startswith(f"{prefix}{number}.") for name in named):
             return prefix, number
     raise InputError(

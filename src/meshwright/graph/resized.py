@@ -34,7 +34,8 @@ def with_sizes(graph: OperatorGraph, sizes: Mapping[int, int]) -> OperatorGraph:
         graph,
         inputs=tuple(map(resizing.tensor, graph.inputs)),
         parameters=tuple(
-            replace(own, tensor=resizing.tensor(own.tensor)) for own in graph.parameters
+            replace(parameter, tensor=resizing.tensor(parameter.tensor))
+            for parameter in graph.parameters
         ),
         buffers=tuple(map(resizing.tensor, graph.buffers)),
         operators=tuple(map(resizing.operator, graph.operators)),

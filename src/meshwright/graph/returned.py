@@ -37,16 +37,16 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Where the graph's tensors stand, as a path of keys, with their names."""
         if self.kind == "tensor":
             yield path, self.tensor
-        for key, own in self.entries:
-            yield from own.tensors(f"{path}.{key}" if path else key)
+        for key, entry in self.entries:
+            yield from entry.tensors(f"{path}.{key}" if path else key)
 
     def named(self, names: Mapping[str, str]) -> Returned:
         """The same with other names; tensors that have none are absent."""
         if self.kind == "tensor":
             name = names.get(self.tensor)
             return Returned(kind="absent") if name is None else _with(self, tensor=name)
-        return _with(self, entries=tuple((key, own.named(names)) for key, own in self.entries))
+        return _with(self, entries=tuple((key, entry.named(names)) for key, entry in self.entries))
 
 
-def _with(own: Returned, **fields: object) -> Returned:
-    return msgspec.structs.replace(own, **fields)
+def _with(returned: Returned, **fields: object) -> Returned:
+    return msgspec.structs.replace(returned, **fields)

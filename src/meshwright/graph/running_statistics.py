@@ -36,8 +36,8 @@ def following(graph: OperatorGraph) -> dict[str, tuple[Operator, ...]]:
     >>> {mean: [own.name for own in calls] for mean, calls in following(graph).items()}
     {'m': ['a', 'b']}
     """
-    found = defaultdict[str, list[Operator]](list)
-    for own in graph.operators:
-        for mean in follows(own.kind, own.inputs, own.attributes)[:1]:
-            found[mean].append(own)
-    return {mean: tuple(calls) for mean, calls in found.items()}
+    followers = defaultdict[str, list[Operator]](list)
+    for operator in graph.operators:
+        for mean in follows(operator.kind, operator.inputs, operator.attributes)[:1]:
+            followers[mean].append(operator)
+    return {mean: tuple(calls) for mean, calls in followers.items()}

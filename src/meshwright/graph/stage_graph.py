@@ -33,15 +33,15 @@ class Crossing(NamedTuple):
 
 def flowing(graph: OperatorGraph) -> frozenset[str]:
     """The tensors that depend on a trainable parameter and can have a gradient."""
-    found = {own.tensor.name for own in graph.parameters if own.trainable}
+    names = {parameter.tensor.name for parameter in graph.parameters if parameter.trainable}
     for operator in graph.operators:
-        if any(name in found for name in operator.inputs):
-            found |= {
-                own.name
-                for own in operator.outputs
-                if own.spec.dtype.startswith(("float", "bfloat"))
+        if any(name in names for name in operator.inputs):
+            names |= {
+                tensor.name
+                for tensor in operator.outputs
+                if tensor.spec.dtype.startswith(("float", "bfloat"))
             }
-    return frozenset(found)
+    return frozenset(names)
 
 
 def crossings(graph: OperatorGraph, before: Iterable[str]) -> tuple[Crossing, ...]:
@@ -73,37 +73,39 @@ def stage_graph(graph: OperatorGraph, names: Iterable[str], title: str) -> Opera
     ['y: float32[n=4, o=2]']
     """
     chosen = set(names)
-    operators = [own for own in graph.operators if own.name in chosen]
+    operators = [operator for operator in graph.operators if operator.name in chosen]
     if not operators:
         raise InputError(f"stage {title!r} has no operator", "give every stage some")
-    read = dict.fromkeys(name for own in operators for name in own.inputs if name is not None)
-    made = {tensor.name for own in operators for tensor in own.outputs}
+    read = dict.fromkeys(
+        name for operator in operators for name in operator.inputs if name is not None
+    )
+    produced = {tensor.name for operator in operators for tensor in operator.outputs}
     flows = flowing(graph)
-    entering = [name for name in read if name in graph.producers and name not in made]
+    entering = [name for name in read if name in graph.producers and name not in produced]
     gates = [name for name in entering if name in flows]
     gated = [_gate(graph.tensors[name]) for name in gates]
-    parameters = [own for own in graph.parameters if own.tensor.name in read]
+    parameters = [parameter for parameter in graph.parameters if parameter.tensor.name in read]
     parameters += [gate for gate, _ in gated]
     renamed = {name: add.outputs[0].name for name, (_, add) in zip(gates, gated, strict=True)}
     inside = [add for _, add in gated]
     inside += [
         msgspec.structs.replace(
-            own,
+            operator,
             inputs=tuple(
-                renamed.get(name, name) if name is not None else None for name in own.inputs
+                renamed.get(name, name) if name is not None else None for name in operator.inputs
             ),
         )
-        for own in operators
+        for operator in operators
     ]
-    loss, added = _result(graph, chosen, made & flows)
+    loss, added = _result(graph, chosen, produced & flows)
     return OperatorGraph(
         name=f"{graph.name}, {title}",
         inputs=(
-            *(own for own in graph.inputs if own.name in read),
+            *(tensor for tensor in graph.inputs if tensor.name in read),
             *(graph.tensors[name] for name in entering),
         ),
         parameters=tuple(parameters),
-        buffers=tuple(own for own in graph.buffers if own.name in read),
+        buffers=tuple(buffer for buffer in graph.buffers if buffer.name in read),
         operators=(*inside, *added),
         outputs=(loss,),
         loss=loss,
@@ -119,12 +121,16 @@ def _gate(tensor: Tensor) -> tuple[Parameter, Operator]:
 
 
 def _result(
-    graph: OperatorGraph, chosen: set[str], made: set[str]
+    graph: OperatorGraph, chosen: set[str], produced: set[str]
 ) -> tuple[str, tuple[Operator, ...]]:
     """The loss of a stage, and the operators that make it of what leaves."""
     if graph.loss is not None and graph.producers[graph.loss].name in chosen:
         return graph.loss, ()
-    leaving = [own.tensor for own in crossings(graph, chosen) if own.tensor in made and own.back]
+    leaving = [
+        crossing.tensor
+        for crossing in crossings(graph, chosen)
+        if crossing.tensor in produced and crossing.back
+    ]
     if not leaving:
         raise InputError(
             "a stage makes nothing that a later one learns from", "cut the graph elsewhere"
@@ -133,14 +139,14 @@ def _result(
     total = ""
     for name in leaving:
         tensor = graph.tensors[name]
-        own = Tensor(name=f"{name}.{RESULT}", dtype=tensor.dtype, dims=())
-        added.append(Operator(name=own.name, kind="sum", inputs=(name,), outputs=(own,)))
+        summed = Tensor(name=f"{name}.{RESULT}", dtype=tensor.dtype, dims=())
+        added.append(Operator(name=summed.name, kind="sum", inputs=(name,), outputs=(summed,)))
         if total:
-            both = Tensor(name=f"{own.name}.both", dtype=tensor.dtype, dims=())
+            both = Tensor(name=f"{summed.name}.both", dtype=tensor.dtype, dims=())
             added.append(
-                Operator(name=both.name, kind="add", inputs=(total, own.name), outputs=(both,))
+                Operator(name=both.name, kind="add", inputs=(total, summed.name), outputs=(both,))
             )
             total = both.name
         else:
-            total = own.name
+            total = summed.name
     return total, tuple(added)

@@ -94,8 +94,8 @@ def format_attributes(attributes: Attributes) -> str:
     >>> format_attributes((("dim", 1), ("keepdim", True)))
     ' {dim=1, keepdim=true}'
     """
-    told = ", ".join(f"{key}={json.dumps(value)}" for key, value in attributes)
-    return f" {{{told}}}" if told else ""
+    text = ", ".join(f"{key}={json.dumps(value)}" for key, value in attributes)
+    return f" {{{text}}}" if text else ""
 
 
 def parse_graph(text: str) -> OperatorGraph:
@@ -112,27 +112,27 @@ def parse_graph(text: str) -> OperatorGraph:
     word, _, name = title.partition(" ")
     if word != "graph" or not name:
         raise InputError(f"the text begins with {title!r}", "begin with 'graph NAME'")
-    found: dict[str, list[str]] = {word: [] for word in _WORDS}
+    by_word: dict[str, list[str]] = {word: [] for word in _WORDS}
     parameters: list[Parameter] = []
     for line in lines:
         word, _, rest = line.partition(" ")
-        if word not in found:
+        if word not in by_word:
             raise InputError(f"{line!r} begins with {word!r}", nearest(word, _WORDS))
         if word in ("parameter", "frozen"):
             parameters.append(_parse_parameter(rest, trainable=word == "parameter"))
-        found[word].append(rest)
-    if len(found["loss"]) > 1:
-        raise InputError(f"the graph has {len(found['loss'])} losses", "give one")
+        by_word[word].append(rest)
+    if len(by_word["loss"]) > 1:
+        raise InputError(f"the graph has {len(by_word['loss'])} losses", "give one")
     return OperatorGraph(
         name=name,
-        inputs=tuple(map(_parse_tensor, found["input"])),
+        inputs=tuple(map(_parse_tensor, by_word["input"])),
         parameters=tuple(parameters),
-        buffers=tuple(map(_parse_tensor, found["buffer"])),
-        operators=tuple(map(_parse_operator, found["operator"])),
-        outputs=tuple(found["output"]),
-        loss=found["loss"][0] if found["loss"] else None,
-        checks=tuple(map(_parse_operator, found["check"])),
-        guards=tuple(map(_parse_guard, found["guard"])),
+        buffers=tuple(map(_parse_tensor, by_word["buffer"])),
+        operators=tuple(map(_parse_operator, by_word["operator"])),
+        outputs=tuple(by_word["output"]),
+        loss=by_word["loss"][0] if by_word["loss"] else None,
+        checks=tuple(map(_parse_operator, by_word["check"])),
+        guards=tuple(map(_parse_guard, by_word["guard"])),
     )
 
 
@@ -200,7 +200,7 @@ def _parse_guard(text: str) -> Guard:
 
 def parse_attributes(text: str) -> Attributes:
     """Keys and JSON values; a value may hold commas, so the JSON parser says where it ends."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    decoder, pairs, at = json.JSONDecoder(), [], 0
     while at < len(text):
         key, sign, rest = text[at:].partition("=")
         try:
@@ -209,9 +209,9 @@ def parse_attributes(text: str) -> Attributes:
             raise InputError(
                 f"attribute {text[at:]!r} has no JSON value", "write it as 'key=[1, 2]'"
             ) from error
-        found.append((key, _value(value)))
+        pairs.append((key, _value(value)))
         at += len(key) + len(sign) + length + len(", ")
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _value(value: object) -> Value:

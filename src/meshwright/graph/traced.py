@@ -61,32 +61,32 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
         >>> Traced(modules=(drop,)).difference(Traced(modules=(other,)))
         "p of module 'drop' (Dropout) is 0.5, and in the plan 0.1"
         """
-        planned, given = _by_path(self), _by_path(other)
-        for path in (*planned, *(path for path in given if path not in planned)):
-            one, two = planned.get(path), given.get(path)
+        planned, actual = _by_path(self), _by_path(other)
+        for path in (*planned, *(path for path in actual if path not in planned)):
+            one, two = planned.get(path), actual.get(path)
             if one is None or two is None:
                 present = one or two
                 assert present is not None
                 where = ("the plan", "the model") if two is None else ("the model", "the plan")
                 return f"module {path!r} ({present.kind}) is in {where[0]} and not in {where[1]}"
-            found = _difference(path, one, two)
-            if found is not None:
-                return found
+            mismatch = _difference(path, one, two)
+            if mismatch is not None:
+                return mismatch
         return None
 
 
 def _by_path(traced: Traced) -> Mapping[str, Alike]:
-    return {path: own for own in traced.modules for path in own.paths}
+    return {path: module for module in traced.modules for path in module.paths}
 
 
-def _difference(path: str, planned: Alike, given: Alike) -> str | None:
+def _difference(path: str, planned: Alike, actual: Alike) -> str | None:
     what = f"module {path!r}" if path else "the model"
-    if planned.kind != given.kind:
-        return f"{what} is a {given.kind}, and in the plan a {planned.kind}"
-    one, two = dict(planned.settings), dict(given.settings)
+    if planned.kind != actual.kind:
+        return f"{what} is a {actual.kind}, and in the plan a {planned.kind}"
+    one, two = dict(planned.settings), dict(actual.settings)
     for name in sorted(one.keys() | two.keys()):
         if one.get(name) not in (two.get(name), CHANGING):
             nothing = NOT_SET.get(name, "missing")
             values = (two.get(name, nothing), one.get(name, nothing))
-            return f"{name} of {what} ({given.kind}) is {values[0]}, and in the plan {values[1]}"
+            return f"{name} of {what} ({actual.kind}) is {values[0]}, and in the plan {values[1]}"
     return None

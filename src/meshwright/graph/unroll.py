@@ -90,13 +90,13 @@ class _Layered(NamedTuple):
 
     def name(self, layer: int, *rest: str) -> str:
         """A name for something of one layer."""
-        own = (str(layer),) if self.layers > 1 else ()
-        return ".".join((self.operator.name, *own, *rest))
+        suffix = (str(layer),) if self.layers > 1 else ()
+        return ".".join((self.operator.name, *suffix, *rest))
 
     def path(self, layer: int) -> str:
         """The path of one layer, as if it were a module of its own."""
-        own = str(layer) if self.layers > 1 else ""
-        return ".".join(filter(None, (self.operator.layer, own)))
+        suffix = str(layer) if self.layers > 1 else ""
+        return ".".join(filter(None, (self.operator.layer, suffix)))
 
 
 def _layered(operator: Operator, call: Call, steps: int | None) -> _Layered:
@@ -133,7 +133,7 @@ def _taken_apart(assembly: Assembly, whole: _Layered) -> None:
     count = len(operator.outputs) - 1
     states, weights = list(filter(None, others[:count])), others[count:]
     runs = assembly.cut(x, whole.time, whole.length, name=f"{name}.split", layer=layer)
-    given = [
+    initial = [
         assembly.cut(state, 0, 1, name=f"{name}.state{i}.split", layer=layer)
         for i, state in enumerate(states)
     ]
@@ -143,11 +143,11 @@ def _taken_apart(assembly: Assembly, whole: _Layered) -> None:
         ways = []
         for reverse in range(whole.directions):
             cell = depth * whole.directions + reverse
-            state = tuple(of_cells[cell] for of_cells in given)
-            own = weights[cell * each : (cell + 1) * each]
+            state = tuple(of_cells[cell] for of_cells in initial)
+            cell_weights = weights[cell * each : (cell + 1) * each]
             walk = _reversed_runs if reverse else _runs
-            made, last = walk(assembly, whole, depth, runs, state, own)
-            ways.append(made)
+            produced, last = walk(assembly, whole, depth, runs, state, cell_weights)
+            ways.append(produced)
             lasts.append(last)
         runs = _between(assembly, whole, depth, ways)
     sequence = assembly.joined(runs, whole.time, name=f"{name}.cat", layer=layer)
@@ -172,10 +172,10 @@ def _runs(
     y, *states = whole.operator.outputs
     width = y.shape[-1] // whole.directions
     dims = [resized(y, {whole.time: whole.length, 2: width})]
-    dims += [resized(own, {0: 1}) for own in states]
+    dims += [resized(tensor, {0: 1}) for tensor in states]
     outputs = []
     for index, run in enumerate(runs):
-        made, *state_made = assembly.apply(
+        output, *state_made = assembly.apply(
             whole.operator.kind,
             (run, *state, *weights),
             dims,
@@ -183,7 +183,7 @@ def _runs(
             layer=whole.path(depth),
             attributes=whole.attributes,
         )
-        outputs.append(made)
+        outputs.append(output)
         state = tuple(state_made)
     return tuple(outputs), state
 
@@ -206,8 +206,8 @@ def _reversed_runs(
         return _each(assembly, whole, depth, runs, "flip", stem, flip)
 
     entering = turned(runs[::-1], "reverse.in")
-    made, last = _runs(assembly, whole, depth, entering, state, weights, "reverse.step")
-    return turned(made, "reverse.out")[::-1], last
+    outputs, last = _runs(assembly, whole, depth, entering, state, weights, "reverse.step")
+    return turned(outputs, "reverse.out")[::-1], last
 
 
 def _between(assembly: Assembly, whole: _Layered, depth: int, ways: list[Names]) -> Names:
@@ -232,21 +232,21 @@ def _each(
     attributes: Attributes,
 ) -> Names:
     """Each run of a layer through an operator that keeps its shape."""
-    found: list[str] = []
+    names: list[str] = []
     for i, run in enumerate(runs):
         name, layer = whole.name(depth, f"{stem}{i}"), whole.path(depth)
         dims = (assembly.tensors[run].dims,)
-        found += assembly.apply(kind, (run,), dims, name=name, layer=layer, attributes=attributes)
-    return tuple(found)
+        names += assembly.apply(kind, (run,), dims, name=name, layer=layer, attributes=attributes)
+    return tuple(names)
 
 
 def _needed(graph: OperatorGraph, operators: Sequence[Operator]) -> tuple[Operator, ...]:
     """The operators that somebody reads, or that nobody read before they were unrolled either."""
     ends = {name for name in (*graph.outputs, graph.loss) if name is not None}
     for operator in graph.operators:
-        made = {tensor.name for tensor in operator.outputs}
-        if not any(graph.consumers[name] for name in made):
-            ends |= made
+        produced = {tensor.name for tensor in operator.outputs}
+        if not any(graph.consumers[name] for name in produced):
+            ends |= produced
     kept = []
     for operator in reversed(operators):
         if not ends.isdisjoint(tensor.name for tensor in operator.outputs):

@@ -71,7 +71,7 @@ def workload(graph: OperatorGraph) -> Workload:
 
 def _flops(graph: OperatorGraph) -> dict[str, int]:
     """Model FLOPs by the dtype of what products make."""
-    needing, found = needing_gradient(graph), dict[str, int]()
+    needing, by_dtype = needing_gradient(graph), dict[str, int]()
     for operator in graph.operators:
         if not family_of(operator).products:
             continue
@@ -79,25 +79,25 @@ def _flops(graph: OperatorGraph) -> dict[str, int]:
         flops = forward(call).flops
         if any(tensor.name in needing for tensor in operator.outputs):
             again = operator.kind in ATTENTION
-            back = backward(call, gradients_of(operator, needing)).flops
-            flops += 2 * flops if again else back
-        found[dtype] = found.get(dtype, 0) + flops
-    return found
+            backward_flops = backward(call, gradients_of(operator, needing)).flops
+            flops += 2 * flops if again else backward_flops
+        by_dtype[dtype] = by_dtype.get(dtype, 0) + flops
+    return by_dtype
 
 
 def _sequence(graph: OperatorGraph, samples: int) -> int:
     """Tokens of a sample, of the longest sequence that is looked up."""
-    found = [0]
+    lengths = [0]
     for operator in graph.operators:
         if operator.kind == "embedding":
             shape = graph.specs[operator.inputs[1] or ""].shape
             if len(shape) > 1 and shape[0] == samples:
-                found.append(math.prod(shape[1:]))
+                lengths.append(math.prod(shape[1:]))
     mixes = any(operator.kind in MIXING for operator in graph.operators)
-    return max(found) if mixes or _judged(graph) > samples else 0
+    return max(lengths) if mixes or _judged(graph) > samples else 0
 
 
 def _judged(graph: OperatorGraph) -> int:
     """Classes that a loss compares with what is right."""
-    targets = [own.inputs[1] for own in graph.operators if own.kind in LOSSES]
+    targets = [operator.inputs[1] for operator in graph.operators if operator.kind in LOSSES]
     return max((graph.specs[name].elements for name in targets if name), default=0)

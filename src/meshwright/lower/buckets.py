@@ -61,11 +61,11 @@ class BucketParameter(NamedTuple):
         rows = [(0, math.prod(shape[: self.dim + 1]))]
         for axis in self.axes:
             ways = math.prod(machine.sizes[f] for f in axis)
-            rows = [part for own in rows for part in _chunks(*own, ways)]
+            rows = [part for span in rows for part in _chunks(*span, ways)]
         order = [f for axis in self.axes for f in axis]
         sizes = [machine.sizes[f] for f in order]
         every = machine.along(self.shards, (0,) * len(machine.sizes))
-        numbers = (from_digits([here[f] for f in order], sizes) for here in every)
+        numbers = (from_digits([coordinates[f] for f in order], sizes) for coordinates in every)
         return tuple((rows[n][0] * row, rows[n][1] * row) for n in numbers)
 
 
@@ -88,40 +88,40 @@ def buckets(parallel: ParallelGraph) -> tuple[Bucket, ...]:
     """The buckets of a plan, in the order in which the backward pass finishes them."""
     plan = parallel.plan
     kept = [
-        own
-        for own in bucketed(
+        bundle
+        for bundle in bucketed(
             bundles(plan.graph, plan.units),
             plan.options.bucket,
             layers_of(plan.graph, plan.units),
         )
-        if own.parameters
+        if bundle.parameters
     ]
-    found = [
+    formed = [
         Bucket(
-            tuple(_kept(parallel, source.name, source.trained) for source in own.sources),
-            tuple(sorted({leg.unit for leg in own.legs})),
+            tuple(_kept(parallel, source.name, source.trained) for source in bundle.sources),
+            tuple(sorted({leg.unit for leg in bundle.legs})),
         )
-        for own in sorted(kept, key=lambda own: -min(leg.unit for leg in own.legs))
+        for bundle in sorted(kept, key=lambda bundle: -min(leg.unit for leg in bundle.legs))
     ]
     if not plan.options.zero:
-        return tuple(found)
-    shards = {each.name: each.shards for own in found for each in own.parameters}
+        return tuple(formed)
+    shards = {each.name: each.shards for bucket in formed for each in bucket.parameters}
     mesh = parameter_axes(parallel, shards)
     return tuple(
-        own._replace(
+        bucket._replace(
             parameters=tuple(
                 each._replace(axes=mesh.shards(each.name), dim=shard_dim(parallel, each.name))
                 if each.shards
                 else each
-                for each in own.parameters
+                for each in bucket.parameters
             )
         )
-        for own in found
+        for bucket in formed
     )
 
 
 def _kept(parallel: ParallelGraph, name: str, trained: bool) -> BucketParameter:
-    returns = tuple(n for n, own in enumerate(parallel.returns) if own.tensor == name)
+    returns = tuple(n for n, gradient in enumerate(parallel.returns) if gradient.tensor == name)
     if not trained:
         return BucketParameter(name, (), ())
     if not (parallel.plan.options.zero and returns and parallel.made[name].there.shape):

@@ -57,25 +57,25 @@ def bundles(graph: OperatorGraph, units: tuple[OpGroup, ...]) -> tuple[TensorEdg
     for number, unit in enumerate(units):
         for port in unit.inputs:
             readers[port.tensor].append((number, port))
-    made = [
+    produced = [
         _bundle(number, False, [(port, False)], readers)
         for number, unit in enumerate(units)
         for port in unit.outputs
     ]
     shared: dict[tuple[int, ...], list[tuple[BoundaryTensor, bool]]] = defaultdict(list)
     for parameter in graph.parameters:
-        found = readers.get(parameter.tensor.name, [])
-        if found:
-            whom = tuple(sorted({number for number, _ in found}))
-            shared[whom].append((_home(found[0][1]), parameter.trainable))
+        uses = readers.get(parameter.tensor.name, [])
+        if uses:
+            whom = tuple(sorted({number for number, _ in uses}))
+            shared[whom].append((_home(uses[0][1]), parameter.trainable))
     kept = [_bundle(whom[0], True, ports, readers) for whom, ports in shared.items()]
-    return (*made, *kept)
+    return (*produced, *kept)
 
 
 def _home(port: BoundaryTensor) -> BoundaryTensor:
     """How a parameter lies, given how its first reader needs it."""
-    back = None if port.back is None else tuple(map(gradient_needed, port.there))
-    return BoundaryTensor(tensor=port.tensor, bytes=port.bytes, there=port.there, back=back)
+    gradient = None if port.back is None else tuple(map(gradient_needed, port.there))
+    return BoundaryTensor(tensor=port.tensor, bytes=port.bytes, there=port.there, back=gradient)
 
 
 def _bundle(
@@ -95,8 +95,8 @@ def _bundle(
         ),
         legs=tuple(
             EdgeConsumer(tensor=tensor, unit=number, port=port)
-            for tensor, (made, _) in enumerate(ports)
-            for number, port in readers[made.tensor]
+            for tensor, (source, _) in enumerate(ports)
+            for number, port in readers[source.tensor]
         ),
     )
 
@@ -105,14 +105,14 @@ Layer = tuple[int, int] | None
 """The repeat and the copy in which a unit lies, if any."""
 
 
-def layers_of(graph: OperatorGraph, own: Sequence[OpGroup]) -> list[Layer]:
+def layers_of(graph: OperatorGraph, units: Sequence[OpGroup]) -> list[Layer]:
     """The repeated layer of each unit."""
     known = layer_of(graph)
-    return [known.get(unit.name) for unit in own]
+    return [known.get(unit.name) for unit in units]
 
 
 def bucketed(
-    found: tuple[TensorEdge, ...], least: int, layers: Sequence[Layer]
+    edges: tuple[TensorEdge, ...], least: int, layers: Sequence[Layer]
 ) -> tuple[TensorEdge, ...]:
     """The bundles, with parameters put together until they have so many bytes, or those of a
     repeated layer if that is LAYERWISE.
@@ -120,8 +120,8 @@ def bucketed(
     As the backward pass goes, from the last unit to the first; with 0 every bundle stays alone.
     """
     if not least:
-        return found
-    kept = sorted((own for own in found if own.parameters), key=lambda own: -own.maker)
+        return edges
+    kept = sorted((edge for edge in edges if edge.parameters), key=lambda edge: -edge.maker)
     buckets: list[list[TensorEdge]] = []
     for bundle in kept:
         layer = layers[bundle.maker]
@@ -130,11 +130,11 @@ def bucketed(
         elif least == LAYERWISE:
             full = layer is None or layer != layers[buckets[-1][-1].maker]
         else:
-            full = sum(source.bytes for own in buckets[-1] for source in own.sources) >= least
+            full = sum(source.bytes for edge in buckets[-1] for source in edge.sources) >= least
         if full:
             buckets.append([])
         buckets[-1].append(bundle)
-    return (*(own for own in found if not own.parameters), *map(_together, buckets))
+    return (*(edge for edge in edges if not edge.parameters), *map(_together, buckets))
 
 
 def _together(bucket: list[TensorEdge]) -> TensorEdge:

@@ -55,7 +55,7 @@ class DeviceChains:
         self, kind: Collective, over: Numbers, size: float, root: int
     ) -> tuple[ChainLink, ...]:
         """Of a Reduce to a device, or a Broadcast from it, of so many bytes."""
-        at, found = self._machine.coordinates(root), list[ChainLink]()
+        at, links = self._machine.coordinates(root), list[ChainLink]()
         steps = self._steps(kind, over, size)
         for number, step in enumerate(steps):
             # Those who have sent what they had, or have not got it yet, take no part.
@@ -64,54 +64,56 @@ class DeviceChains:
                 start = tuple(at[f] if f in step else c for f, c in enumerate(self._here))
                 first = self._machine.device(start)
                 members = tuple(map(self._machine.device, self._machine.along(step, start)))
-                ordered = (first, *(own for own in members if own != first))
-                here = ordered.index(self._machine.device(self._here))
-                found.append(ChainLink(ordered, ((),) * len(members), here))
-        return tuple(found)
+                ordered = (first, *(member for member in members if member != first))
+                place = ordered.index(self._machine.device(self._here))
+                links.append(ChainLink(ordered, ((),) * len(members), place))
+        return tuple(links)
 
     def _made(self, kind: Collective, over: Numbers, size: float) -> tuple[ChainLink, ...]:
         every = list(self._machine.along(over, self._here))
         number = {coordinates: n for n, coordinates in enumerate(every)}
         scatters = kind is Collective.REDUCE_SCATTER
         held = every if scatters else [self._here]
-        found = []
+        links = []
         for step in self._steps(kind, over, size):
             members = list(self._machine.along(step, self._here))
             if scatters:
-                shares = [[own for own in held if own == _at(own, step, to)] for to in members]
+                shares = [
+                    [piece for piece in held if piece == _at(piece, step, to)] for to in members
+                ]
             else:
-                shares = [[_at(own, step, giver) for own in held] for giver in members]
+                shares = [[_at(piece, step, giver) for piece in held] for giver in members]
             place = members.index(self._here)
-            found.append(
+            links.append(
                 ChainLink(
                     tuple(map(self._machine.device, members)),
-                    tuple(tuple(number[own] for own in share) for share in shares),
+                    tuple(tuple(number[piece] for piece in share) for share in shares),
                     place,
                 )
             )
-            held = shares[place] if scatters else [own for share in shares for own in share]
-        return tuple(found)
+            held = shares[place] if scatters else [piece for share in shares for piece in share]
+        return tuple(links)
 
     def _steps(self, kind: Collective, over: Numbers, size: float) -> tuple[Numbers, ...]:
         known = [
-            own
-            for own in self._plan.chains
-            if own.collective == kind.value and set(own.over) == set(over)
+            chain
+            for chain in self._plan.chains
+            if chain.collective == kind.value and set(chain.over) == set(over)
         ]
         if not known:
             return (over,)
-        return min(known, key=lambda own: abs(own.bytes - size)).steps
+        return min(known, key=lambda chain: abs(chain.bytes - size)).steps
 
 
-def _at(own: Coordinates, step: Numbers, other: Coordinates) -> Coordinates:
+def _at(coordinates: Coordinates, step: Numbers, other: Coordinates) -> Coordinates:
     """Some coordinates, but those of another along the factors of a step."""
-    return tuple(other[f] if f in step else c for f, c in enumerate(own))
+    return tuple(other[f] if f in step else c for f, c in enumerate(coordinates))
 
 
 def sent(kind: Collective, links: Sequence[ChainLink], sizes: Sequence[int]) -> int:
     """Bytes that a device sends, given the bytes of each piece."""
     return sum(
-        sent_bytes(kind, [sum(sizes[p] for p in own) for own in link.pieces], link.place)
+        sent_bytes(kind, [sum(sizes[p] for p in pieces) for pieces in link.pieces], link.place)
         for link in links
     )
 

@@ -41,8 +41,8 @@ def data_shares(script: Script) -> DataShares:
     """
     graph, machine = script.plan.graph, script.parallel.machine
     devices = [machine.coordinates(device) for device in range(script.plan.cluster.devices)]
-    sizes = {own.name: own.shape[0] for own in graph.inputs if own.shape}
-    read = {name: [_rows(script, name, here) for here in devices] for name in sizes}
+    sizes = {tensor.name: tensor.shape[0] for tensor in graph.inputs if tensor.shape}
+    read = {name: [_rows(script, name, coordinates) for coordinates in devices] for name in sizes}
     cut = {name: rows for name, rows in read.items() if _is_cut(rows, sizes[name])}
     whole = DataShares(1, (0,) * len(devices), (), frozenset(), frozenset())
     if not cut or graph.guards:
@@ -57,7 +57,7 @@ def data_shares(script: Script) -> DataShares:
     places, every = {rows: place for place, rows in enumerate(kinds)}, list(enumerate(needed))
     return DataShares(
         len(kinds),
-        tuple(places[rows or needed[_nearest(devices, needed, own)]] for own, rows in every),
+        tuple(places[rows or needed[_nearest(devices, needed, device)]] for device, rows in every),
         tuple(tuple(sorted(rows)) for rows in kinds),
         frozenset(cut),
         frozenset(name for name, size in sizes.items() if size in batch and name not in cut),
@@ -73,7 +73,7 @@ def _nearest(devices: Sequence[Coordinates], needed: Sequence[Rows], device: int
         pairs = zip(devices[device], devices[other], strict=True)
         return sum(one != two for one, two in pairs)
 
-    return min((own for own, rows in enumerate(needed) if rows), key=distance)
+    return min((other for other, rows in enumerate(needed) if rows), key=distance)
 
 
 def _is_cut(read: list[Rows], size: int) -> bool:
@@ -84,23 +84,23 @@ def _united(cut: Mapping[str, list[Rows]], device: int) -> Rows:
     return Rows().union(*(rows[device] for rows in cut.values()))
 
 
-def _rows(script: Script, name: str, here: Coordinates) -> Rows:
+def _rows(script: Script, name: str, coordinates: Coordinates) -> Rows:
     """The rows of an input that a device reads in a step."""
-    parallel, found = script.parallel, set[int]()
+    parallel, rows = script.parallel, set[int]()
     graph = script.plan.graph
     for tasks in parallel.tasks:
         places = [
             (member, index)
-            for member, own in enumerate(tasks.unit.members)
-            for index, read in enumerate(graph.named[own.operator].inputs)
+            for member, unit_member in enumerate(tasks.unit.members)
+            for index, read in enumerate(graph.named[unit_member.operator].inputs)
             if read == name
         ]
-        if not places or not tasks.works(here):
+        if not places or not tasks.works(coordinates):
             continue
         for micro in range(parallel.samples.micro_batches):
-            pieces = tasks.pieces(here, micro)
+            pieces = tasks.pieces(coordinates, micro)
             for member, index in places:
                 box = pieces[member].inputs[index]
                 if box:
-                    found.update(range(*box[0]))
-    return frozenset(found)
+                    rows.update(range(*box[0]))
+    return frozenset(rows)

@@ -60,6 +60,6 @@ class MeshSizes(NamedTuple):
 def is_present(states: States, coordinates: Coordinates) -> bool:
     """Whether a tensor in these states is at some coordinates."""
     return all(
-        not is_at(state) or coordinate_of(state) == own
-        for state, own in zip(states, coordinates, strict=True)
+        not is_at(state) or coordinate_of(state) == coordinate
+        for state, coordinate in zip(states, coordinates, strict=True)
     )

@@ -22,17 +22,19 @@ def operators_for(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str
     >>> sorted(operators_for(graph, ["h"])), inputs_beyond(graph, ["h"])
     (['a'], ('t',))
     """
-    found, waiting = set[str](), list(tensors)
+    names, waiting = set[str](), list(tensors)
     while waiting:
         maker = graph.producers.get(waiting.pop())
-        if maker is not None and maker.name not in found:
-            found.add(maker.name)
+        if maker is not None and maker.name not in names:
+            names.add(maker.name)
             waiting += filter(None, maker.inputs)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def inputs_beyond(graph: OperatorGraph, tensors: Sequence[str]) -> tuple[str, ...]:
     """The inputs that some tensors are not made of."""
     needed = operators_for(graph, tensors)
-    read = {name for own in graph.operators if own.name in needed for name in own.inputs}
-    return tuple(own.name for own in graph.inputs if own.name not in read)
+    read = {
+        name for operator in graph.operators if operator.name in needed for name in operator.inputs
+    }
+    return tuple(tensor.name for tensor in graph.inputs if tensor.name not in read)

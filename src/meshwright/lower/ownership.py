@@ -91,7 +91,7 @@ def without(box: Box, others: Iterable[Box]) -> tuple[Box, ...]:
     """
     left: tuple[Box, ...] = (box,)
     for other in others:
-        left = tuple(part for own in left for part in _less(own, other))
+        left = tuple(part for piece in left for part in _less(piece, other))
     return left
 
 
@@ -116,7 +116,9 @@ class Holdings:
         self._script, self._parallel = script, script.parallel
         graph, machine = script.plan.graph, script.parallel.machine
         self._stacked = {
-            own.tensor.name: own.tensor.shape[1] for own in graph.parameters if own.stacked
+            weight.tensor.name: weight.tensor.shape[1]
+            for weight in graph.parameters
+            if weight.stacked
         }
         """For each parameter that the module has with its first two dims as one the second."""
         self._sharded = {o.name: o for b in script.buckets for o in b.parameters if o.shards}
@@ -144,15 +146,15 @@ class Holdings:
         """The boxes of a tensor that a device owns."""
         return tuple(share.box for share in self.shares[name] if share.device == device)
 
-    def _regions(self, name: str, here: Coordinates) -> tuple[Region, ...]:
-        there, machine = self._parallel.made[name].there, self._parallel.machine
-        if not there.holds(here):
+    def _regions(self, name: str, coordinates: Coordinates) -> tuple[Region, ...]:
+        placement, machine = self._parallel.made[name].there, self._parallel.machine
+        if not placement.holds(coordinates):
             return ()
-        box, kept = there.box(here), self._sharded.get(name)
+        box, kept = placement.box(coordinates), self._sharded.get(name)
         first, last = 0, elements(box)
         if kept is not None:
-            members = list(machine.along(kept.shards, here))
-            first, last = kept.stretches(machine, shape_of(box))[members.index(here)]
+            members = list(machine.along(kept.shards, coordinates))
+            first, last = kept.stretches(machine, shape_of(box))[members.index(coordinates)]
         boxes = [
             stored for part in stretch(box, first, last) for stored in self._stored(name, part)
         ]
@@ -166,38 +168,38 @@ class Holdings:
 
     def _keepers(self, name: str) -> dict[Box, list[int]]:
         """The devices that keep each region of a parameter."""
-        found: dict[Box, list[int]] = {}
-        for here, device in self.devices.items():
-            for region in self._regions(name, here):
-                found.setdefault(region.box, []).append(device)
-        return found
+        keepers: dict[Box, list[int]] = {}
+        for coordinates, device in self.devices.items():
+            for region in self._regions(name, coordinates):
+                keepers.setdefault(region.box, []).append(device)
+        return keepers
 
     def workers(self, name: str) -> dict[Box, list[int]]:
         """The devices that compute with each part of a buffer."""
-        graph, found = self._script.plan.graph, dict[Box, list[int]]()
+        graph, workers = self._script.plan.graph, dict[Box, list[int]]()
         for tasks in self._parallel.tasks:
             places = [
                 (member, index)
-                for member, own in enumerate(tasks.unit.members)
-                for index, read in enumerate(graph.named[own.operator].inputs)
+                for member, unit_member in enumerate(tasks.unit.members)
+                for index, read in enumerate(graph.named[unit_member.operator].inputs)
                 if read == name
             ]
-            for here, device in self.devices.items() if places else ():
-                if tasks.works(here):
+            for coordinates, device in self.devices.items() if places else ():
+                if tasks.works(coordinates):
                     for member, index in places:
-                        box = tasks.pieces(here, 0)[member].inputs[index]
+                        box = tasks.pieces(coordinates, 0)[member].inputs[index]
                         if box is not None:
-                            found.setdefault(box, []).append(device)
-        return found
+                            workers.setdefault(box, []).append(device)
+        return workers
 
     def _shared(self, name: str, holders: Mapping[Box, list[int]]) -> tuple[OwnedBox, ...]:
         """One owner for every element: of those who have it the one who owns least so far."""
-        spec, found = self._script.plan.graph.specs[name], list[OwnedBox]()
+        spec, shares = self._script.plan.graph.specs[name], list[OwnedBox]()
         apart = sum(map(elements, holders)) == spec.elements
         for box, devices in holders.items():
-            own = min(devices, key=lambda device: (self._owned[device], device))
+            owner = min(devices, key=lambda device: (self._owned[device], device))
             # Boxes that have as many elements as the tensor that they cover do not overlap.
-            left = (box,) if apart else without(box, (share.box for share in found))
-            found += [OwnedBox(own, part) for part in left]
-            self._owned[own] += sum(map(elements, left)) * spec.bytes // max(1, spec.elements)
-        return tuple(found)
+            left = (box,) if apart else without(box, (share.box for share in shares))
+            shares += [OwnedBox(owner, part) for part in left]
+            self._owned[owner] += sum(map(elements, left)) * spec.bytes // max(1, spec.elements)
+        return tuple(shares)

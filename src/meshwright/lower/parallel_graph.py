@@ -99,7 +99,9 @@ class ParallelGraph:
     def _add(self, number: int, unit: OpGroup) -> None:
         self.ports.append(_places(unit, self.plan))
         for index, port in enumerate(unit.inputs):
-            places = [place for place, own in self.ports[number].items() if own == index]
+            places = [
+                place for place, port_index in self.ports[number].items() if port_index == index
+            ]
             self.readings[number, index] = self._reading(number, port, places)
         for tensor, states in states_inside(unit, self.plan.graph).items():
             wanted = next((port.back for port in unit.outputs if port.tensor == tensor), None)
@@ -113,37 +115,37 @@ class ParallelGraph:
         lying = self._lying_read(number, port, port.there, places)
         if port.tensor not in self.made:
             self.made[port.tensor] = self._home(number, port, lying)
-        made = self.made[port.tensor]
-        back = None
-        if port.back is not None and made.back is not None:
+        tensor = self.made[port.tensor]
+        return_number = None
+        if port.back is not None and tensor.back is not None:
             leaving = self._lying_read(number, port, port.back, places)
-            steps = transfer(leaving, made.back)
-            back = self._number(GradientReturn(port.tensor, steps, leaving), number)
-        arriving = TensorDelivery(port.tensor, transfer(made.there, lying), lying)
-        return TensorReading(self._number(arriving, number), back)
+            steps = transfer(leaving, tensor.back)
+            return_number = self._number(GradientReturn(port.tensor, steps, leaving), number)
+        arriving = TensorDelivery(port.tensor, transfer(tensor.there, lying), lying)
+        return TensorReading(self._number(arriving, number), return_number)
 
-    def _number(self, own: TensorDelivery | GradientReturn, unit: int) -> int:
+    def _number(self, movement: TensorDelivery | GradientReturn, unit: int) -> int:
         """The number of a delivery or return; those that are alike are one."""
-        lying = own.lying
+        lying = movement.lying
         # Boxes that are no equal cuts are those of one unit.
-        key = type(own), own.tensor, lying.states, None if lying.exact is None else unit
+        key = type(movement), movement.tensor, lying.states, None if lying.exact is None else unit
         if key not in self._known:
-            if isinstance(own, TensorDelivery):
+            if isinstance(movement, TensorDelivery):
                 self._known[key] = len(self.deliveries)
-                self.deliveries.append(own)
+                self.deliveries.append(movement)
             else:
                 self._known[key] = len(self.returns)
-                self.returns.append(own)
+                self.returns.append(movement)
         return self._known[key]
 
-    def _home(self, number: int, port: BoundaryTensor, there: TensorPlacement) -> MadeTensor:
+    def _home(self, number: int, port: BoundaryTensor, placement: TensorPlacement) -> MadeTensor:
         """Where a parameter lies: as its first reader needs it."""
-        back = None
+        gradient = None
         if port.back is not None:
             wanted = tuple(map(gradient_needed, port.there))
             states = along_factors(self.plan.units[number], wanted, self.layouts[number])
-            back = there._replace(states=states)
-        return MadeTensor(unit=number, there=there, back=back, parameter=True)
+            gradient = placement._replace(states=states)
+        return MadeTensor(unit=number, there=placement, back=gradient, parameter=True)
 
     def _lying_read(
         self, number: int, port: BoundaryTensor, by_split: tuple[State, ...], places: list[Place]
@@ -197,9 +199,11 @@ class ParallelGraph:
 
     def _box_made(self, number: int, tensor: str, coordinates: Coordinates) -> Box:
         operator = self.plan.graph.producers[tensor]
-        index = [own.name for own in operator.outputs].index(tensor)
+        index = [output.name for output in operator.outputs].index(tensor)
         pieces = self.tasks[number].pieces(coordinates, 0)
-        piece = next(own for own in pieces if own.operator == operator.name)
+        piece = next(
+            member_piece for member_piece in pieces if member_piece.operator == operator.name
+        )
         return self._framed(tensor, piece.outputs[index])
 
     def _framed(self, tensor: str, box: Box) -> Box:
@@ -209,13 +213,13 @@ class ParallelGraph:
 def along_factors(unit: OpGroup, by_split: tuple[State, ...], layout: Layout) -> States:
     """The states of a tensor along every factor, given those under each split of its unit."""
     numbers = {split.name: number for number, split in enumerate(unit.splits)}
-    found: list[State] = []
+    states: list[State] = []
     for role, coordinate in zip(layout.roles, layout.coordinates(), strict=True):
         if coordinate is not None:
-            found.append(at(coordinate))
+            states.append(at(coordinate))
         else:
-            found.append(by_split[numbers[role]] if role in numbers else WHOLE)
-    return tuple(found)
+            states.append(by_split[numbers[role]] if role in numbers else WHOLE)
+    return tuple(states)
 
 
 def _divides(
@@ -223,11 +227,11 @@ def _divides(
 ) -> bool:
     """Whether what cuts a dim of a tensor, all splits together, makes equal parts of it."""
     ways: dict[tuple[int, int], int] = {}
-    for index, (split, own) in enumerate(zip(unit.splits, member.splits, strict=True)):
+    for index, (split, member_split) in enumerate(zip(unit.splits, member.splits, strict=True)):
         count = degrees.get(split.name, 1)
         if index == samples.split[number]:
             count *= samples.micro_batches
-        for place, dim in enumerate(() if own is None else own.inputs):
+        for place, dim in enumerate(() if member_split is None else member_split.inputs):
             if dim is not None:
                 ways[place, dim] = ways.get((place, dim), 1) * count
     return all(
@@ -239,23 +243,24 @@ def _divides(
 def _places(unit: OpGroup, plan: Plan) -> dict[Place, int]:
     """Through which port each input of each member comes, where it comes from another unit."""
     inside = states_inside(unit, plan.graph)
-    found: dict[Place, int] = {}
+    ports: dict[Place, int] = {}
     for number, member in enumerate(unit.members):
         for index, name in enumerate(plan.graph.named[member.operator].inputs):
             if name is None or name in inside:
                 continue
             port = next(
-                (p for p, own in enumerate(unit.inputs) if _is(own, member, name, index)), None
+                (p for p, boundary in enumerate(unit.inputs) if _is(boundary, member, name, index)),
+                None,
             )
             if port is not None:
-                found[number, index] = port
-    return found
+                ports[number, index] = port
+    return ports
 
 
 def _is(port: BoundaryTensor, member: Member, name: str, index: int) -> bool:
     """Whether an input of a member comes through a port."""
     if port.tensor != name:
         return False
-    there = tuple(WHOLE if s is None else needed(s, index) for s in member.splits)
-    back = tuple(WHOLE if s is None else gradient_made(s, index) for s in member.splits)
-    return port.there == there and port.back in (None, back)
+    forward = tuple(WHOLE if s is None else needed(s, index) for s in member.splits)
+    backward = tuple(WHOLE if s is None else gradient_made(s, index) for s in member.splits)
+    return port.there == forward and port.back in (None, backward)

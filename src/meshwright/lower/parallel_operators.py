@@ -37,8 +37,8 @@ class ParallelOperator(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         along = "" if self.dim is None else f" dim {self.dim}"
-        own = ",".join(map(str, self.over))
-        steps = f"{own} micro-batches" if self.kind in ("Pipeline", "Batch") else own
+        numbers = ",".join(map(str, self.over))
+        steps = f"{numbers} micro-batches" if self.kind in ("Pipeline", "Batch") else numbers
         return f"{self.kind}{along} over {steps}"
 
 
@@ -99,11 +99,11 @@ def nodes(parallel: ParallelGraph) -> Iterator[Placed | ParallelEdge]:
         for index, port in enumerate(unit.inputs):
             delivery = parallel.deliveries[parallel.readings[number, index].delivery]
             if delivery.steps:
-                made = parallel.made[port.tensor].there
+                placement = parallel.made[port.tensor].there
                 yield ParallelEdge(
                     tensor=port.tensor,
                     reader=unit.name,
-                    operators=tuple(_between(made.states, delivery.lying.states)),
+                    operators=tuple(_between(placement.states, delivery.lying.states)),
                     collectives=tuple(map(_collective, delivery.steps)),
                 )
         yield Placed(unit, parallel.layouts[number])
@@ -114,8 +114,8 @@ def erase(parallel: ParallelGraph) -> OperatorGraph:
     """The graph without layouts and parallel operators."""
     graph = parallel.plan.graph
     placed = (node for node in nodes(parallel) if isinstance(node, Placed))
-    members = {member.operator for own in placed for member in own.unit.members}
-    kept = tuple(own for own in graph.operators if own.name in members)
+    members = {member.operator for node in placed for member in node.unit.members}
+    kept = tuple(operator for operator in graph.operators if operator.name in members)
     return msgspec.structs.replace(graph, operators=kept)
 
 
@@ -125,14 +125,14 @@ def _cut_inputs(parallel: ParallelGraph, number: int, unit: OpGroup) -> Iterator
     split = samples.split[number]
     if split is None:
         return
-    inputs, told = {own.name for own in graph.inputs}, set[str]()
+    inputs, yielded = {tensor.name for tensor in graph.inputs}, set[str]()
     for member in unit.members:
-        own = member.splits[split]
-        if own is None:
+        member_split = member.splits[split]
+        if member_split is None:
             continue
-        for name, dim in zip(graph.named[member.operator].inputs, own.inputs, strict=True):
-            if name in inputs and dim is not None and name not in told:
-                told.add(name)
+        for name, dim in zip(graph.named[member.operator].inputs, member_split.inputs, strict=True):
+            if name in inputs and dim is not None and name not in yielded:
+                yielded.add(name)
                 cut = ParallelOperator(kind="Pipeline", over=(samples.micro_batches,), dim=dim)
                 yield ParallelEdge(name, unit.name, (cut,), ())
 
@@ -156,17 +156,17 @@ def _collective(step: GroupCollective | Exchange) -> str:
             return "exchange of boxes"
 
 
-def _between(made: States, needed: States) -> Iterator[ParallelOperator]:
+def _between(source: States, needed: States) -> Iterator[ParallelOperator]:
     """What leads from one row of states to another, changes of one kind together."""
-    changed = [f for f, (a, b) in enumerate(zip(made, needed, strict=True)) if a != b]
-    moved = [f for f in changed if is_at(made[f]) and is_at(needed[f])]
+    changed = [f for f, (a, b) in enumerate(zip(source, needed, strict=True)) if a != b]
+    moved = [f for f in changed if is_at(source[f]) and is_at(needed[f])]
     if moved:
         yield ParallelOperator(kind="Move", over=tuple(moved))
-    summed = [f for f in changed if made[f] == PARTIAL]
+    summed = [f for f in changed if source[f] == PARTIAL]
     if summed:
         yield ParallelOperator(kind="Reduce", over=tuple(summed))
-    for dim in sorted({made[f] for f in changed if made[f] >= 0}):
-        joined = tuple(f for f in changed if made[f] == dim)
+    for dim in sorted({source[f] for f in changed if source[f] >= 0}):
+        joined = tuple(f for f in changed if source[f] == dim)
         yield ParallelOperator(kind="Combine", over=joined, dim=dim)
     for dim in sorted({needed[f] for f in changed if needed[f] >= 0}):
         cut = tuple(f for f in changed if needed[f] == dim)

@@ -52,8 +52,8 @@ class ParameterAxes(NamedTuple):
         """The factors of each axis along which ZeRO cuts a parameter, in the order of the cuts."""
         return tuple(
             axis.factors
-            for axis, own in zip(self.axes, self.along[name], strict=True)
-            if isinstance(own, DimCut) and own.zero
+            for axis, cut in zip(self.axes, self.along[name], strict=True)
+            if isinstance(cut, DimCut) and cut.zero
         )
 
 
@@ -62,26 +62,31 @@ def shard_dim(parallel: ParallelGraph, name: str) -> int:
 
     A parameter that the module has with its first two dims as one is cut there.
     """
-    there = parallel.made[name].there
+    placement = parallel.made[name].there
     if name in _stacked(parallel):
         return 1
-    shape = shape_of(there.box(next(parallel.machine.present(there.states))))
+    shape = shape_of(placement.box(next(parallel.machine.present(placement.states))))
     return next((dim for dim, size in enumerate(shape) if size > 1), 0)
 
 
 def parameter_axes(parallel: ParallelGraph, shards: Mapping[str, Sequence[int]]) -> ParameterAxes:
     """The axes of all parameters that operators read."""
-    read = [own.tensor.name for own in parallel.plan.graph.parameters]
+    read = [parameter.tensor.name for parameter in parallel.plan.graph.parameters]
     roles = {
         name: _roles(parallel, name, shards.get(name, ())) for name in read if name in parallel.made
     }
     axes = _ordered(_axes(parallel, list(roles.values())), list(roles.values()))
-    along = {name: tuple(own[axis.factors[0]] for axis in axes) for name, own in roles.items()}
+    along = {
+        name: tuple(factor_roles[axis.factors[0]] for axis in axes)
+        for name, factor_roles in roles.items()
+    }
     return ParameterAxes(axes, along)
 
 
 def _stacked(parallel: ParallelGraph) -> frozenset[str]:
-    return frozenset(own.tensor.name for own in parallel.plan.graph.parameters if own.stacked)
+    return frozenset(
+        parameter.tensor.name for parameter in parallel.plan.graph.parameters if parameter.stacked
+    )
 
 
 def _roles(parallel: ParallelGraph, name: str, shards: Sequence[int]) -> tuple[Along, ...]:
@@ -103,28 +108,33 @@ def _roles(parallel: ParallelGraph, name: str, shards: Sequence[int]) -> tuple[A
 def _axes(parallel: ParallelGraph, roles: Sequence[tuple[Along, ...]]) -> tuple[ParameterAxis, ...]:
     """Neighbouring factors of a level make one axis where every parameter does the same on them."""
     cluster = parallel.plan.cluster
-    own = factors(cluster)
-    runs = groupby(range(len(own)), lambda f: (own[f].level, *(role[f] for role in roles)))
+    cluster_factors = factors(cluster)
+    runs = groupby(
+        range(len(cluster_factors)),
+        lambda f: (cluster_factors[f].level, *(role[f] for role in roles)),
+    )
     together = [tuple(run) for _, run in runs]
-    levels = [cluster.levels[own[run[0]].level].name for run in together]
-    found, seen = list[ParameterAxis](), dict[str, int]()
+    levels = [cluster.levels[cluster_factors[run[0]].level].name for run in together]
+    axes, seen = list[ParameterAxis](), dict[str, int]()
     for run, level in zip(together, levels, strict=True):
         seen[level] = seen.get(level, -1) + 1
         name = level if levels.count(level) == 1 else f"{level}{seen[level]}"
-        found.append(ParameterAxis(name, run, math.prod(own[f].size for f in run)))
-    return tuple(found)
+        axes.append(ParameterAxis(name, run, math.prod(cluster_factors[f].size for f in run)))
+    return tuple(axes)
 
 
 def _ordered(
     axes: Sequence[ParameterAxis], roles: Sequence[tuple[Along, ...]]
 ) -> tuple[ParameterAxis, ...]:
     """The axes, those first inside of whose cuts others cut; else as the cluster has them."""
-    left, found = list(axes), list[ParameterAxis]()
+    left, ordered = list(axes), list[ParameterAxis]()
     while left:
-        free = (own for own in left if not any(_cuts_before(other, own, roles) for other in left))
-        found.append(next(free, left[0]))
-        left.remove(found[-1])
-    return tuple(found)
+        free = (
+            axis for axis in left if not any(_cuts_before(other, axis, roles) for other in left)
+        )
+        ordered.append(next(free, left[0]))
+        left.remove(ordered[-1])
+    return tuple(ordered)
 
 
 def _cuts_before(

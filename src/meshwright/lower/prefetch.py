@@ -45,18 +45,18 @@ def stays(uses: Sequence[BucketUse]) -> Iterator[Stay]:
     [(0, 0, 0), (0, 2, 6), (1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 5)]
     """
     rows: Mapping[Hashable, list[BucketUse]] = defaultdict(list)
-    found: Mapping[int, list[tuple[BucketUse, int]]] = defaultdict(list)
+    by_bucket: Mapping[int, list[tuple[BucketUse, int]]] = defaultdict(list)
     for use in uses:
         for bucket in use.buckets:
-            found[bucket].append((use, len(rows[use.place])))
+            by_bucket[bucket].append((use, len(rows[use.place])))
         rows[use.place].append(use)
-    for bucket, own in sorted(found.items()):
-        if len({use.place for use, _ in own}) > 1:
-            yield from (Stay(bucket, use.at, use.at) for use, _ in own)
+    for bucket, bucket_uses in sorted(by_bucket.items()):
+        if len({use.place for use, _ in bucket_uses}) > 1:
+            yield from (Stay(bucket, use.at, use.at) for use, _ in bucket_uses)
             continue
-        row = rows[own[0][0].place]
-        begin, (before, number) = own[0][1], own[0]
-        for use, later in own[1:]:
+        row = rows[bucket_uses[0][0].place]
+        begin, (before, number) = bucket_uses[0][1], bucket_uses[0]
+        for use, later in bucket_uses[1:]:
             kept = use.layer is not None and use.layer == before.layer
             if later - number > AHEAD + 1 and not kept:
                 yield Stay(bucket, row[max(0, begin - AHEAD)].at, before.at)

@@ -34,11 +34,11 @@ class Reductions:
         known = [p for p in self._plan.programs if (p.over, p.beside) == (inside, beside)]
         if not known:
             return str(dsl.ALL_REDUCE)
-        return min(known, key=lambda own: abs(own.bytes - size)).program
+        return min(known, key=lambda candidate: abs(candidate.bytes - size)).program
 
     def _made(self, inside: Numbers, beside: Numbers, program: str, device: int) -> Recipe:
         cluster = self._plan.cluster
-        bits, others = (sum(1 << f for f in own) for own in (inside, beside))
+        bits, others = (sum(1 << f for f in numbers) for numbers in (inside, beside))
         hierarchy = summed_hierarchy(cluster, bits, others)
         first = summed_devices(cluster, bits, others)
         # Factors that take no part stand at zero in the hierarchy, and where the device is here.

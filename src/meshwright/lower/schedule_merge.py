@@ -38,10 +38,12 @@ def turns(plan: Plan) -> tuple[ScheduleSlot, ...]:
     stages = stages_of(runs, options)
     queues = [
         [
-            ScheduleSlot(slot.pass_, own[slot.chunk], slot.micro_batch)
-            for slot in order(options.schedule, len(stages), place, options.micro_batches, len(own))
+            ScheduleSlot(slot.pass_, chunks[slot.chunk], slot.micro_batch)
+            for slot in order(
+                options.schedule, len(stages), place, options.micro_batches, len(chunks)
+            )
         ]
-        for place, own in enumerate(stages.values())
+        for place, chunks in enumerate(stages.values())
     ]
     return _merged(queues, len(runs))
 
@@ -58,11 +60,11 @@ def _merged(queues: Sequence[list[ScheduleSlot]], parts: int) -> tuple[ScheduleS
             if following[stage] < len(queue) and _free(queue[following[stage]], done, parts)
         ]
         assert ready, "the orders of the stages do not wait for each other in a circle"
-        own = [queues[stage][following[stage]] for stage in ready]
+        slots = [queues[stage][following[stage]] for stage in ready]
         for stage in ready:
             following[stage] += 1
-        merged += own
-        done |= set(own)
+        merged += slots
+        done |= set(slots)
     return tuple(merged)
 
 

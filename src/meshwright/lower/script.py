@@ -46,8 +46,12 @@ class Instruction(NamedTuple):
 
 def _turning_point(instructions: Sequence[Instruction]) -> int:
     """Where the first backward pass begins."""
-    back = (n for n, own in enumerate(instructions) if own.again or own.kind == "Reverse")
-    return next(back, len(instructions))
+    positions = (
+        n
+        for n, instruction in enumerate(instructions)
+        if instruction.again or instruction.kind == "Reverse"
+    )
+    return next(positions, len(instructions))
 
 
 class Script:
@@ -59,13 +63,13 @@ class Script:
         """The tensors for which passes are apart; none if the loss is all that is wanted."""
         self.segments: tuple[Segment, ...] = segments(self.parallel)
         self.buckets: tuple[Bucket, ...] = buckets(self.parallel)
-        self.home = {u: n for n, own in enumerate(self.segments) for u in own.units}
+        self.home = {u: n for n, segment in enumerate(self.segments) for u in segment.units}
         """The segment of each unit."""
         making = self._making()
         self._running = self._read_by(making)
         self.flows = tuple(
-            number in making and any(plan.units[unit].flows for unit in own.units)
-            for number, own in enumerate(self.segments)
+            number in making and any(plan.units[unit].flows for unit in segment.units)
+            for number, segment in enumerate(self.segments)
         )
         """For each segment whether it has a backward pass."""
         self._index()
@@ -82,9 +86,11 @@ class Script:
         needed = operators_for(self.plan.graph, self.returned)
         return frozenset(
             number
-            for number, own in enumerate(self.segments)
+            for number, segment in enumerate(self.segments)
             if not needed.isdisjoint(
-                member.operator for unit in own.units for member in self.plan.units[unit].members
+                member.operator
+                for unit in segment.units
+                for member in self.plan.units[unit].members
             )
         )
 
@@ -92,15 +98,15 @@ class Script:
         """These segments, and those that they read from: a segment runs as a whole."""
         if not self.returned:
             return making
-        parallel, found = self.parallel, set(making)
+        parallel, reached = self.parallel, set(making)
         for number in reversed(range(len(self.segments))):
-            if number in found:
+            if number in reached:
                 for unit in self.segments[number].units:
                     for port in self.plan.units[unit].inputs:
-                        made = parallel.made[port.tensor]
-                        if not made.parameter:
-                            found.add(self.home[made.unit])
-        return frozenset(found)
+                        tensor = parallel.made[port.tensor]
+                        if not tensor.parameter:
+                            reached.add(self.home[tensor.unit])
+        return frozenset(reached)
 
     def _index(self) -> None:
         """What belongs to each segment, found once."""
@@ -114,14 +120,14 @@ class Script:
         """The buckets with a parameter that a segment reads."""
         parallel = self.parallel
         read = {
-            own.delivery
-            for (u, _), own in parallel.readings.items()
+            port_reading.delivery
+            for (u, _), port_reading in parallel.readings.items()
             if self.home[u] in self._running
         }
-        for number, own in enumerate(parallel.deliveries):
-            made = parallel.made[own.tensor]
-            if own.steps and not made.parameter and number in read:
-                self._sent[self.home[made.unit]].append(number)
+        for number, delivery in enumerate(parallel.deliveries):
+            tensor = parallel.made[delivery.tensor]
+            if delivery.steps and not tensor.parameter and number in read:
+                self._sent[self.home[tensor.unit]].append(number)
         for (unit, _), reading in parallel.readings.items():
             segment = self.home[unit]
             self._layers[reading.delivery].add(self.segments[segment].layer)
@@ -137,16 +143,16 @@ class Script:
         """All of them, and how many of two passes apart are the forward pass."""
         sharded = [
             number
-            for number, own in enumerate(self.buckets)
-            if any(kept.shards for kept in own.parameters)
+            for number, bucket in enumerate(self.buckets)
+            if any(kept.shards for kept in bucket.parameters)
         ]
         if self.plan.options.zero == WHOLLY_SHARDED:
             every = list(self._computing())
             turn = _turning_point(every) if self.returned else 0
-            there, back = (
-                tuple(self._fetching(own, set(sharded))) for own in (every[:turn], every[turn:])
+            forward, backward = (
+                tuple(self._fetching(half, set(sharded))) for half in (every[:turn], every[turn:])
             )
-            return (*there, *back), len(there)
+            return (*forward, *backward), len(forward)
         gathers = (Instruction("Gather", number) for number in sharded)
         whole = (*gathers, *self._computing())
         return whole, _turning_point(whole)
@@ -157,35 +163,38 @@ class Script:
         end: dict[int, list[int]] = defaultdict(list)
         uses = [
             BucketUse(at, self.parallel.tasks[unit].place, buckets, layer)
-            for at, own in enumerate(every)
-            for unit, read, layer in self._used(own)
+            for at, command in enumerate(every)
+            for unit, read, layer in self._used(command)
             if (buckets := tuple(number for number in read if number in sharded))
         ]
-        for own in stays(uses):
-            begin[own.first].append(own.bucket)
-            end[own.last].append(own.bucket)
+        for stay in stays(uses):
+            begin[stay.first].append(stay.bucket)
+            end[stay.last].append(stay.bucket)
         for at, instruction in enumerate(every):
             yield from (Instruction("Gather", number) for number in begin[at])
             yield instruction
             yield from (Instruction("Drop", number) for number in end[at])
 
-    def _used(self, own: Instruction) -> Iterator[tuple[int, list[int], object]]:
+    def _used(self, instruction: Instruction) -> Iterator[tuple[int, list[int], object]]:
         """A unit that shows where an instruction uses parameters, their buckets, and the layer
         that runs again with it.
         """
-        if own.kind in ("Run", "Reverse"):
-            segment, rerun = self.segments[own.number], own.again or own.kind == "Reverse"
-            layer = (segment.layer, own.micro_batch) if segment.layer and rerun else None
-            yield segment.units[0], self._kept[own.number], layer
-        elif own.kind == "Carry":
-            name = self.parallel.deliveries[own.number].tensor
-            made = self.parallel.made[name]
-            if made.parameter:
-                every = self._kept[self.home[made.unit]]
+        if instruction.kind in ("Run", "Reverse"):
+            segment, rerun = (
+                self.segments[instruction.number],
+                instruction.again or instruction.kind == "Reverse",
+            )
+            layer = (segment.layer, instruction.micro_batch) if segment.layer and rerun else None
+            yield segment.units[0], self._kept[instruction.number], layer
+        elif instruction.kind == "Carry":
+            name = self.parallel.deliveries[instruction.number].tensor
+            tensor = self.parallel.made[name]
+            if tensor.parameter:
+                every = self._kept[self.home[tensor.unit]]
                 named = [
                     b for b in every if any(k.name == name for k in self.buckets[b].parameters)
                 ]
-                yield made.unit, named, None
+                yield tensor.unit, named, None
 
     def _computing(self) -> Iterator[Instruction]:
         """All but what puts sharded parameters together."""
@@ -193,30 +202,30 @@ class Script:
         yield from self._tied()
         slots = turns(self.plan)
         if self.returned:
-            slots = tuple(sorted(slots, key=lambda own: own.pass_ == "backward"))
+            slots = tuple(sorted(slots, key=lambda slot: slot.pass_ == "backward"))
         for turn in slots:
             if turn.pass_ == "forward":
                 for number in self._of_part(turn.part):
                     yield from self._run(number, turn.micro_batch, again=False)
                 continue
-            for own in self._backward(turn):
-                yield own
-                if own.kind == "Reverse":
-                    yield from self._brought(own, waiting)
-                    yield from self._settled(own, settling)
+            for instruction in self._backward(turn):
+                yield instruction
+                if instruction.kind == "Reverse":
+                    yield from self._brought(instruction, waiting)
+                    yield from self._settled(instruction, settling)
 
     def _of_part(self, part: int) -> list[int]:
         return [
             number
-            for number, own in enumerate(self.segments)
-            if own.part == part and number in self._running
+            for number, segment in enumerate(self.segments)
+            if segment.part == part and number in self._running
         ]
 
     def _tied(self) -> Iterator[Instruction]:
         """Parameters that some reader needs otherwise than they lie."""
-        for number, own in enumerate(self.parallel.deliveries):
-            made = self.parallel.made[own.tensor]
-            if own.steps and made.parameter:
+        for number, delivery in enumerate(self.parallel.deliveries):
+            tensor = self.parallel.made[delivery.tensor]
+            if delivery.steps and tensor.parameter:
                 yield Instruction("Carry", number)
 
     def _run(self, number: int, micro: int, *, again: bool) -> Iterator[Instruction]:
@@ -228,8 +237,8 @@ class Script:
                 yield Instruction("Carry", delivery, micro, again)
 
     def _backward(self, turn: ScheduleSlot) -> Iterator[Instruction]:
-        own = reversed(self._of_part(turn.part))
-        for layer, run in groupby(own, key=lambda number: self.segments[number].layer):
+        reverse_order = reversed(self._of_part(turn.part))
+        for layer, run in groupby(reverse_order, key=lambda number: self.segments[number].layer):
             numbers = list(run)
             if layer is not None:
                 for number in reversed(numbers):
@@ -242,35 +251,35 @@ class Script:
         """For each return and micro-batch how many segments contribute."""
         return Counter(
             (number, micro)
-            for own in self._left.values()
-            for number in own
+            for returns in self._left.values()
+            for number in returns
             for micro in range(self.plan.options.micro_batches)
         )
 
     def _brought(
-        self, own: Instruction, waiting: Counter[tuple[int, int]]
+        self, instruction: Instruction, waiting: Counter[tuple[int, int]]
     ) -> Iterator[Instruction]:
         """The returns to which a segment was the last to contribute."""
-        for number in self._left[own.number]:
-            back = self.parallel.returns[number]
-            waiting[number, own.micro_batch] -= 1
-            last = not waiting[number, own.micro_batch]
-            if last and back.steps and not self.parallel.made[back.tensor].parameter:
-                yield Instruction("Bring", number, own.micro_batch)
+        for number in self._left[instruction.number]:
+            gradient = self.parallel.returns[number]
+            waiting[number, instruction.micro_batch] -= 1
+            last = not waiting[number, instruction.micro_batch]
+            if last and gradient.steps and not self.parallel.made[gradient.tensor].parameter:
+                yield Instruction("Bring", number, instruction.micro_batch)
 
     def _backwards(self) -> Counter[int]:
         """For each bucket for how many backward passes it waits."""
         return Counter(
             bucket
-            for segment, own in self._kept.items()
-            for bucket in own
+            for segment, numbers in self._kept.items()
+            for bucket in numbers
             if self.flows[segment] and any(kept.returns for kept in self.buckets[bucket].parameters)
             for _ in range(self.plan.options.micro_batches)
         )
 
-    def _settled(self, own: Instruction, settling: Counter[int]) -> Iterator[Instruction]:
+    def _settled(self, instruction: Instruction, settling: Counter[int]) -> Iterator[Instruction]:
         """The buckets to which a segment was the last to contribute."""
-        for bucket in self._kept[own.number]:
+        for bucket in self._kept[instruction.number]:
             settling[bucket] -= 1
             if not settling[bucket]:
                 yield Instruction("Settle", bucket)

@@ -32,16 +32,16 @@ class Segment(NamedTuple):
 
 def segments(parallel: ParallelGraph) -> tuple[Segment, ...]:
     """The segments of a plan."""
-    found: list[Segment] = []
+    finished: list[Segment] = []
     for part, units in enumerate(parts_of(parallel.plan)):
         draft: list[int] = []
         for unit in units:
             if draft and not _joins(parallel, draft, unit):
-                found.append(_finished(parallel, part, draft))
+                finished.append(_finished(parallel, part, draft))
                 draft = []
             draft.append(unit)
-        found.append(_finished(parallel, part, draft))
-    return tuple(found)
+        finished.append(_finished(parallel, part, draft))
+    return tuple(finished)
 
 
 def _finished(parallel: ParallelGraph, part: int, units: list[int]) -> Segment:
@@ -59,7 +59,7 @@ def _joins(parallel: ParallelGraph, draft: list[int], unit: int) -> bool:
     if tasks[last].place != tasks[unit].place or _layer(parallel, last) != _layer(parallel, unit):
         return False
     least = max(parallel.plan.options.bucket, WORTHWHILE)
-    if sum(_gradient_bytes(parallel, own) for own in draft) >= least:
+    if sum(_gradient_bytes(parallel, drafted) for drafted in draft) >= least:
         return False
     return not any(_moves(parallel, draft, unit, index) for index in _ports(parallel, unit))
 
@@ -72,11 +72,11 @@ def _gradient_bytes(parallel: ParallelGraph, unit: int) -> int:
     """Of the parameters whose gradients have to be summed with those of other devices."""
     total = 0
     for index, port in enumerate(parallel.plan.units[unit].inputs):
-        back = parallel.readings[unit, index].return_
+        return_number = parallel.readings[unit, index].return_
         if (
-            back is not None
+            return_number is not None
             and parallel.made[port.tensor].parameter
-            and parallel.returns[back].steps
+            and parallel.returns[return_number].steps
         ):
             total += port.bytes
     return total
@@ -85,11 +85,11 @@ def _gradient_bytes(parallel: ParallelGraph, unit: int) -> int:
 def _moves(parallel: ParallelGraph, draft: list[int], unit: int, index: int) -> bool:
     """Whether what a unit gets through a port comes from the draft, and over the network."""
     reading = parallel.readings[unit, index]
-    made = parallel.made[parallel.plan.units[unit].inputs[index].tensor]
-    if made.parameter or made.unit not in draft:
+    tensor = parallel.made[parallel.plan.units[unit].inputs[index].tensor]
+    if tensor.parameter or tensor.unit not in draft:
         return False
-    back = reading.return_
+    return_number = reading.return_
     return bool(
         parallel.deliveries[reading.delivery].steps
-        or (back is not None and parallel.returns[back].steps)
+        or (return_number is not None and parallel.returns[return_number].steps)
     )

@@ -38,7 +38,7 @@ def runs_of(layouts: Sequence[Layout], options: Options) -> tuple[StageRun, ...]
         return (StageRun((), tuple(numbers)),)
     known = {layout: layout.coordinates() for layout in set(layouts)}
     grouped = groupby(numbers, key=lambda number: known[layouts[number]])
-    return tuple(StageRun(stage, tuple(own)) for stage, own in grouped)
+    return tuple(StageRun(stage, tuple(units)) for stage, units in grouped)
 
 
 def stages_of(runs: Sequence[StageRun], options: Options) -> dict[Stage, list[int]]:
@@ -47,7 +47,7 @@ def stages_of(runs: Sequence[StageRun], options: Options) -> dict[Stage, list[in
     for number, run in enumerate(runs):
         stages.setdefault(run.stage, []).append(number)
     count = max(map(len, stages.values()))
-    uneven = any(len(own) != count for own in stages.values())
+    uneven = any(len(numbers) != count for numbers in stages.values())
     if uneven or (count > 1 and options.schedule != "interleaved"):
         raise InputError(
             f"the plan goes through its stages {count} times with schedule {options.schedule!r}",

@@ -29,24 +29,26 @@ class GradientSum(NamedTuple):
     """What sums its shard once more, over those that have a copy of it."""
 
 
-def sums(parallel: ParallelGraph, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
+def sums(
+    parallel: ParallelGraph, bucket: Bucket, coordinates: Coordinates
+) -> tuple[GradientSum, ...]:
     """What a device sums of a bucket, in an order that does not depend on what it has."""
-    found: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
+    by_key: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
     key: tuple[str, ...]
     for kept in bucket.parameters:
-        if not kept.returns or not parallel.made[kept.name].there.holds(here):
+        if not kept.returns or not parallel.made[kept.name].there.holds(coordinates):
             continue
         dtype = parallel.plan.graph.specs[kept.name].dtype
         if kept.shards:
             key = "", f"{kept.shards} {kept.copies}", dtype
-            found.setdefault(key, []).append((kept, None))
+            by_key.setdefault(key, []).append((kept, None))
         elif (step := _single(parallel.returns[kept.returns[0]].steps)) is not None:
             key = str(step.inside), str(step.beside), dtype
-            found.setdefault(key, []).append((kept, step))
+            by_key.setdefault(key, []).append((kept, step))
     return tuple(
-        GradientSum(tuple(kept for kept, _ in own), step, first.copies)
-        for _, own in sorted(found.items())
-        for first, step in own[:1]
+        GradientSum(tuple(kept for kept, _ in pairs), step, first.copies)
+        for _, pairs in sorted(by_key.items())
+        for first, step in pairs[:1]
     )
 
 
@@ -59,15 +61,15 @@ def alone(parallel: ParallelGraph, kept: BucketParameter) -> tuple[int, ...]:
 
 
 def gathered(
-    parallel: ParallelGraph, bucket: Bucket, here: Coordinates
+    parallel: ParallelGraph, bucket: Bucket, coordinates: Coordinates
 ) -> tuple[tuple[BucketParameter, ...], ...]:
     """The sharded parameters of a bucket that a device has: those that are gathered together."""
-    found: dict[tuple[tuple[int, ...], str], list[BucketParameter]] = {}
+    by_key: dict[tuple[tuple[int, ...], str], list[BucketParameter]] = {}
     for kept in bucket.parameters:
-        if kept.shards and parallel.made[kept.name].there.holds(here):
+        if kept.shards and parallel.made[kept.name].there.holds(coordinates):
             key = kept.shards, parallel.plan.graph.specs[kept.name].dtype
-            found.setdefault(key, []).append(kept)
-    return tuple(map(tuple, found.values()))
+            by_key.setdefault(key, []).append(kept)
+    return tuple(map(tuple, by_key.values()))
 
 
 def _single(steps: Sequence[Step]) -> GroupCollective | None:

@@ -81,10 +81,10 @@ class Tasks:
     """The pieces of one unit under its layout."""
 
     def __init__(
-        self, unit: OpGroup, layout: Layout, machine: MeshSizes, samples: Samples, own: int
+        self, unit: OpGroup, layout: Layout, machine: MeshSizes, samples: Samples, unit_number: int
     ) -> None:
         self.unit, self.layout, self.machine = unit, layout, machine
-        self._micro_split, self._micro_batches = samples.split[own], samples.micro_batches
+        self._micro_split, self._micro_batches = samples.split[unit_number], samples.micro_batches
         self._known: dict[tuple[SplitPart, ...], tuple[MemberPiece, ...]] = {}
         self._cutting = {
             number: tuple(f for f, role in enumerate(layout.roles) if role == split.name)
@@ -95,7 +95,10 @@ class Tasks:
     @cached_property
     def place(self) -> States:
         """As states: at which coordinates it sits, WHOLE where at all."""
-        return tuple(WHOLE if own is None else at(own) for own in self.layout.coordinates())
+        return tuple(
+            WHOLE if coordinate is None else at(coordinate)
+            for coordinate in self.layout.coordinates()
+        )
 
     def works(self, coordinates: Coordinates) -> bool:
         """Whether the device at some coordinates works for the unit."""
@@ -106,15 +109,15 @@ class Tasks:
         sizes = self.machine.sizes
         return {
             number: (
-                from_digits([coordinates[f] for f in own], [sizes[f] for f in own]),
-                math.prod(sizes[f] for f in own),
+                from_digits([coordinates[f] for f in cut_factors], [sizes[f] for f in cut_factors]),
+                math.prod(sizes[f] for f in cut_factors),
             )
-            for number, own in self._cutting.items()
+            for number, cut_factors in self._cutting.items()
         }
 
     def _cuts(self, coordinates: Coordinates) -> Iterator[SplitPart]:
-        for number, own in self.parts(coordinates).items():
-            yield SplitPart(number, *own, True)
+        for number, part in self.parts(coordinates).items():
+            yield SplitPart(number, *part, True)
 
     def _in_turn(self, coordinates: Coordinates) -> Iterator[SplitPart]:
         """One cut for each factor, the outermost first."""
@@ -132,7 +135,7 @@ class Tasks:
     def along(self, splits: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The factors that cut some splits, and all others at all of whose coordinates it works."""
         inside = tuple(sorted(f for split in splits for f in self._cutting[split]))
-        beside = (f for f, own in enumerate(self.place) if own == WHOLE and f not in inside)
+        beside = (f for f, state in enumerate(self.place) if state == WHOLE and f not in inside)
         return inside, tuple(beside)
 
     def pieces(self, coordinates: Coordinates, micro: int) -> tuple[MemberPiece, ...]:
@@ -157,10 +160,10 @@ def _piece(member: Member, cuts: tuple[SplitPart, ...]) -> MemberPiece:
         split = member.splits[cut.split]
         if split is None or cut.ways == 1:
             continue
-        own = next(s for s in splits_of(call) if s.name == split.name)
-        start, stop = bounds(own.extent, cut.ways)[cut.part]
-        piece = piece_of(call, own, start, stop)
-        adding = [i for i in own.once if start and inputs[i] is not None]
+        current = next(s for s in splits_of(call) if s.name == split.name)
+        start, stop = bounds(current.extent, cut.ways)[cut.part]
+        piece = piece_of(call, current, start, stop)
+        adding = [i for i in current.once if start and inputs[i] is not None]
         silent.update(adding)
         inputs = tuple(
             outer
@@ -172,11 +175,11 @@ def _piece(member: Member, cuts: tuple[SplitPart, ...]) -> MemberPiece:
         )
         outputs = tuple(map(beyond, piece.outputs, outputs))
         call = _with_inputs(piece.call, call, adding)
-        if own.statistics and cut.layout:
-            summing[cut.split] = own.name
-        if own.exchanged and cut.layout:
+        if current.statistics and cut.layout:
+            summing[cut.split] = current.name
+        if current.exchanged and cut.layout:
             exchanging[cut.split] = None
-    told = [named_split_of(call, name) for name in summing.values()]
+    summed_splits = [named_split_of(call, name) for name in summing.values()]
     return MemberPiece(
         member.operator,
         call,
@@ -184,8 +187,8 @@ def _piece(member: Member, cuts: tuple[SplitPart, ...]) -> MemberPiece:
         outputs,
         tuple(sorted(silent)),
         tuple(summing),
-        max((split.statistics for split in told), default=0),
-        told[0].rounds if told else (0, 0),
+        max((split.statistics for split in summed_splits), default=0),
+        summed_splits[0].rounds if summed_splits else (0, 0),
         tuple(exchanging),
     )
 

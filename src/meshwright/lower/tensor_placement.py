@@ -44,8 +44,8 @@ class TensorPlacement(NamedTuple):
     def copy_near(self, term: Coordinates, reader: Coordinates) -> Coordinates:
         """The holder of what `term` holds that a reader fetches it from: itself, if it is one."""
         return tuple(
-            there if state == WHOLE else own
-            for state, own, there in zip(self.states, term, reader, strict=True)
+            target if state == WHOLE else source
+            for state, source, target in zip(self.states, term, reader, strict=True)
         )
 
     def equal_cuts(self) -> TensorPlacement:

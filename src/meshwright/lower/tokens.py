@@ -19,26 +19,26 @@ COUNT = ITEM_BYTES["int64"]
 """Bytes of the number of rows of one expert."""
 
 
-def sent_tokens(calls: Sequence[Call], here: int, wanted: Wanted | None) -> int:
+def sent_tokens(calls: Sequence[Call], device: int, wanted: Wanted | None) -> int:
     """What device `here` of those with these pieces sends in the forward pass; in the backward
     pass, if it is told which gradients are wanted.
     """
     experts = [experts_held(call) for call in calls]
     chosen = [tensor(call, 1).elements for call in calls]
-    others = [number for number in range(len(calls)) if number != here]
+    others = [number for number in range(len(calls)) if number != device]
     total = sum(experts)
-    to_experts = sum(chosen[here] * experts[own] for own in others) // total
-    to_tokens = sum(chosen[own] * experts[here] for own in others) // total
-    row, made = _row_bytes(calls[here])
+    to_experts = sum(chosen[device] * experts[other] for other in others) // total
+    to_tokens = sum(chosen[other] * experts[device] for other in others) // total
+    row, produced = _row_bytes(calls[device])
     if wanted is None:
-        counts = COUNT * sum(experts[own] for own in others)
-        return counts + to_experts * row + to_tokens * made
+        counts = COUNT * sum(experts[other] for other in others)
+        return counts + to_experts * row + to_tokens * produced
     learnt = wanted[0] or any(wanted[OPERANDS:])
-    return (to_experts * made if learnt else 0) + (to_tokens * row if wanted[0] else 0)
+    return (to_experts * produced if learnt else 0) + (to_tokens * row if wanted[0] else 0)
 
 
 def _row_bytes(call: Call) -> tuple[int, int]:
     """Of a row on its way to an expert, and of what is made of it."""
-    x, made = tensor(call, 0), call.outputs[0]
+    x, output = tensor(call, 0), call.outputs[0]
     item = ITEM_BYTES[x.dtype]
-    return x.shape[1] * item, made.shape[1] * item
+    return x.shape[1] * item, output.shape[1] * item

@@ -54,10 +54,10 @@ def sent_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
     >>> [dict(sent_by_kind(Script(plan), device)) for device in (0, 3)]
     [{'Settle': 144}, {'Settle': 144}]
     """
-    own = _Traffic(script, device)
+    traffic = _Traffic(script, device)
     total: Counter[Kind] = Counter()
     for instruction in script.instructions:
-        total[instruction.kind] += own.sent(instruction)
+        total[instruction.kind] += traffic.sent(instruction)
     return {kind: count for kind, count in total.items() if count}
 
 
@@ -71,9 +71,9 @@ class _Traffic:
         self._chains = DeviceChains(script.plan, device)
         self._known = cache(self._of)
 
-    def sent(self, own: Instruction) -> int:
+    def sent(self, instruction: Instruction) -> int:
         """For one instruction; micro-batches do not differ."""
-        return self._known(own.kind, own.number)
+        return self._known(instruction.kind, instruction.number)
 
     def _of(self, kind: Kind, number: int) -> int:
         parallel = self._parallel
@@ -86,8 +86,8 @@ class _Traffic:
                 delivery = parallel.deliveries[number]
                 return self._transfer(delivery.steps, self._item(delivery.tensor))
             case "Bring":
-                back = parallel.returns[number]
-                return self._transfer(back.steps, self._item(back.tensor))
+                gradient = parallel.returns[number]
+                return self._transfer(gradient.steps, self._item(gradient.tensor))
             case "Drop":
                 return 0
             case "Gather":
@@ -134,14 +134,16 @@ class _Traffic:
     def _sizes(self, step: GroupCollective, lying: TensorPlacement, item: int) -> list[int]:
         """Bytes that each member holds."""
         members = self._parallel.machine.along(step.inside, self._here)
-        return [elements(lying.box(own)) * item for own in members]
+        return [elements(lying.box(member)) * item for member in members]
 
     def _rooted(
         self, step: GroupCollective, end: TensorPlacement, everywhere: TensorPlacement, item: int
     ) -> int:
         """What ends, or begins, at the one member that holds `end`."""
         machine = self._parallel.machine
-        root = next(own for own in machine.along(step.inside, self._here) if end.holds(own))
+        root = next(
+            member for member in machine.along(step.inside, self._here) if end.holds(member)
+        )
         whole = elements(everywhere.box(self._here)) * item
         links = self._chains.rooted(step.kind, step.inside, whole, machine.device(root))
         return sent_whole(step.kind, links, whole)
@@ -154,11 +156,11 @@ class _Traffic:
         """What operators of a segment tell their other parts in one pass."""
         parallel = self._parallel
         for unit in self._script.segments[number].units:
-            tasks, own = parallel.tasks[unit], parallel.plan.units[unit]
+            tasks, group = parallel.tasks[unit], parallel.plan.units[unit]
             if not tasks.works(self._here):
                 continue
             for place, piece in enumerate(tasks.pieces(self._here, 0)):
-                if piece.summing and (own.members[place].wanted[0] or not back):
+                if piece.summing and (group.members[place].wanted[0] or not back):
                     yield from self._statistics(tasks, place, back=back)
                 if piece.exchanging:
                     yield self._tokens(tasks, place, back=back)
@@ -176,7 +178,7 @@ class _Traffic:
         """What goes to the experts of others, and what goes back to their tokens."""
         inside, _ = tasks.along(tasks.pieces(self._here, 0)[place].exchanging)
         members = tuple(self._parallel.machine.along(inside, self._here))
-        calls = [tasks.pieces(own, 0)[place].call for own in members]
+        calls = [tasks.pieces(member, 0)[place].call for member in members]
         wanted = tasks.unit.members[place].wanted
         return sent_tokens(calls, members.index(self._here), wanted if back else None)
 
@@ -195,8 +197,8 @@ class _Traffic:
         return total
 
     def _settled(self, bucket: Bucket) -> int:
-        own = sum(self._row(total) for total in sums(self._parallel, bucket, self._here))
-        return own + sum(
+        summed = sum(self._row(total) for total in sums(self._parallel, bucket, self._here))
+        return summed + sum(
             self._transfer(self._parallel.returns[number].steps, self._item(kept.name))
             for kept in bucket.parameters
             for number in alone(self._parallel, kept)
@@ -216,8 +218,8 @@ class _Traffic:
         """For the sum of a device's shard over those that have a copy of it."""
         assert total.copies is not None
         members = list(self._parallel.machine.along(total.parameters[0].shards, self._here))
-        own = sizes[members.index(self._here)]
-        return self._summed(*total.copies, max(sizes), own // item, item) if own else 0
+        size = sizes[members.index(self._here)]
+        return self._summed(*total.copies, max(sizes), size // item, item) if size else 0
 
     def _shards(self, alike: Sequence[BucketParameter]) -> list[int]:
         """Bytes that each member has of a row of sharded pieces."""
@@ -226,4 +228,4 @@ class _Traffic:
             [last - first for first, last in kept.stretches(machine, self._shape(kept.name))]
             for kept in alike
         )
-        return [sum(own) * item for own in zip(*shards, strict=True)]
+        return [sum(row) * item for row in zip(*shards, strict=True)]

@@ -83,14 +83,14 @@ def transfer(before: TensorPlacement, after: TensorPlacement) -> tuple[Step, ...
     """The steps that lead from one to the other; none if nothing moves."""
     if before.exact is None and after.exact is None and before.states == after.states:
         return ()
-    made, needed = before.equal_cuts(), after.equal_cuts()
-    if not (made.divides and needed.divides) or _renumbers(made.states, needed.states):
+    source, needed = before.equal_cuts(), after.equal_cuts()
+    if not (source.divides and needed.divides) or _renumbers(source.states, needed.states):
         return _exchanged(before, after)
-    chain = tuple(_chain(made, needed))
+    chain = tuple(_chain(source, needed))
     if _loses(chain) or not all(map(_fits, chain)):
         return _exchanged(before, after)
     # Gradients of windows overlap: first everybody gets what belongs to its own piece.
-    return (*_exchanged(before, made), *chain, *_exchanged(needed, after))
+    return (*_exchanged(before, source), *chain, *_exchanged(needed, after))
 
 
 def _loses(chain: tuple[Step, ...]) -> bool:
@@ -109,7 +109,7 @@ def _exchanged(before: TensorPlacement, after: TensorPlacement) -> tuple[Step, .
     """One exchange, if anything changes."""
     if before.states == after.states:
         holders = before.machine.present(before.states)
-        if all(before.box(own) == after.box(own) for own in holders):
+        if all(before.box(holder) == after.box(holder) for holder in holders):
             return ()
     return (Exchange(before, after),)
 
@@ -118,13 +118,13 @@ def _codes(states: States) -> Codes:
     return np.array(states, np.int8)
 
 
-def _renumbers(made: States, needed: States) -> bool:
+def _renumbers(source: States, needed: States) -> bool:
     """Whether the pieces of a dim get other numbers than what each factor's change gives them."""
-    alone = np.zeros(len(made), np.int8)
-    exchanging = int(changes(_codes(made), _codes(needed), alone))
+    alone = np.zeros(len(source), np.int8)
+    exchanging = int(changes(_codes(source), _codes(needed), alone))
     crossing = sum(
         1 << f
-        for f, (a, b) in enumerate(zip(made, needed, strict=True))
+        for f, (a, b) in enumerate(zip(source, needed, strict=True))
         if a != b and min(a, b) >= 0
     )
     return exchanging != crossing
@@ -141,10 +141,10 @@ def _chain(before: TensorPlacement, after: TensorPlacement) -> Iterator[Step]:
     # What is whole everywhere is cut, or dropped but at one place, without moving: when a sum is
     # scattered in the same go, before it otherwise.
     cut = before._replace(states=_kept(before.states, after.states))
-    own = before
+    current = before
     if cut.states != before.states and not (count and operation[0, 0] == REDUCE_SCATTER):
         yield Exchange(before, cut)
-        own = cut
+        current = cut
     for kind, inside, beside in operation[:count].tolist():
         factors = set_bits(inside)
         states = tuple(
@@ -152,11 +152,11 @@ def _chain(before: TensorPlacement, after: TensorPlacement) -> Iterator[Step]:
         )
         cut = cut._replace(states=states)
         if kind in COLLECTIVES:
-            yield GroupCollective(COLLECTIVES[kind], factors, set_bits(beside), own, cut)
+            yield GroupCollective(COLLECTIVES[kind], factors, set_bits(beside), current, cut)
         else:
-            yield Exchange(own, cut)
-        own = cut
-    assert own.states == after.states
+            yield Exchange(current, cut)
+        current = cut
+    assert current.states == after.states
 
 
 def _fits(step: Step) -> bool:
@@ -177,15 +177,15 @@ def _nested(machine: MeshSizes, inside: tuple[int, ...], one: States, other: Sta
     if not one.count(PARTIAL):
         before, after = after, before
     return all(
-        overlap(before.box(own), after.box(member)) == after.box(member)
-        for own in machine.present(before.states)
-        if after.holds(own)
-        for member in machine.along(inside, own)
+        overlap(before.box(holder), after.box(member)) == after.box(member)
+        for holder in machine.present(before.states)
+        if after.holds(holder)
+        for member in machine.along(inside, holder)
     )
 
 
-def _kept(made: States, needed: States) -> States:
-    return tuple(b if a == WHOLE else a for a, b in zip(made, needed, strict=True))
+def _kept(source: States, needed: States) -> States:
+    return tuple(b if a == WHOLE else a for a, b in zip(source, needed, strict=True))
 
 
 def moves_to(step: Exchange, reader: Coordinates) -> Iterator[BoxMove]:
@@ -197,16 +197,18 @@ def moves_to(step: Exchange, reader: Coordinates) -> Iterator[BoxMove]:
         if _apart(before.states, after.states, term, reader):
             continue
         source = before.copy_near(term, reader)
-        own = before.box(source)
-        shared = overlap(own, needed)
+        source_box = before.box(source)
+        shared = overlap(source_box, needed)
         if shared is not None:
-            yield BoxMove(machine.device(source), machine.device(reader), shared, own, needed)
+            yield BoxMove(
+                machine.device(source), machine.device(reader), shared, source_box, needed
+            )
 
 
 def moves_from(step: Exchange, source: Coordinates) -> Iterator[BoxMove]:
     """What a device gives to others."""
     before, after = step
-    machine, own = before.machine, before.machine.device(source)
+    machine, sender = before.machine, before.machine.device(source)
     # Everybody takes from the copy with its own coordinates along what is whole.
     free = [f for f, state in enumerate(before.states) if state != WHOLE]
     for reader in machine.along(free, source):
@@ -217,13 +219,13 @@ def moves_from(step: Exchange, source: Coordinates) -> Iterator[BoxMove]:
         shared = overlap(before.box(source), after.box(reader))
         if shared is not None:
             yield BoxMove(
-                own, machine.device(reader), shared, before.box(source), after.box(reader)
+                sender, machine.device(reader), shared, before.box(source), after.box(reader)
             )
 
 
 def _apart(before: States, after: States, term: Coordinates, reader: Coordinates) -> bool:
     """Whether a part of a sum that stays pending belongs to another device than the reader."""
     return any(
-        a == b == PARTIAL and there != own
-        for a, b, there, own in zip(before, after, term, reader, strict=True)
+        a == b == PARTIAL and source != target
+        for a, b, source, target in zip(before, after, term, reader, strict=True)
     )

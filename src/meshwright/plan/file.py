@@ -196,15 +196,17 @@ def _lines(value: object, depth: int, indent: str = "") -> Iterator[str]:
     """JSON with the items of the outer collections a line each."""
     match value:
         case dict() if depth and value:
-            items = [(f"{msgspec.json.encode(key).decode()}: ", own) for key, own in value.items()]
+            items = [
+                (f"{msgspec.json.encode(key).decode()}: ", entry) for key, entry in value.items()
+            ]
             brackets = "{}"
         case list() | tuple() if depth and value:
-            items, brackets = [("", own) for own in value], "[]"
+            items, brackets = [("", entry) for entry in value], "[]"
         case _:
             yield msgspec.json.encode(value).decode()
             return
     yield brackets[0]
-    for number, (key, own) in enumerate(items):
+    for number, (key, element) in enumerate(items):
         yield f"{',' if number else ''}\n{indent} {key}"
-        yield from _lines(own, depth - 1, f"{indent} ")
+        yield from _lines(element, depth - 1, f"{indent} ")
     yield f"\n{indent}{brackets[1]}"

@@ -22,12 +22,12 @@ def require_graph(plan: Plan, graph: OperatorGraph) -> None:
     _require_equal(plan.graph, graph, "graph")
 
 
-def _require_equal(planned: msgspec.Struct, given: msgspec.Struct, what: str) -> None:
-    found = difference(msgspec.to_builtins(planned), msgspec.to_builtins(given))
-    if found is not None:
-        where, there, here = found
+def _require_equal(planned: msgspec.Struct, current: msgspec.Struct, what: str) -> None:
+    mismatch = difference(msgspec.to_builtins(planned), msgspec.to_builtins(current))
+    if mismatch is not None:
+        where, expected, actual = mismatch
         raise InputError(
-            f"the plan is for another {what}: {where} is {there} in the plan and {here} here",
+            f"the plan is for another {what}: {where} is {expected} in the plan and {actual} here",
             f"give the {what} it was made for, or plan anew with 'meshwright plan'",
         )
 
@@ -52,9 +52,9 @@ def difference(one: object, other: object, where: str = "") -> tuple[str, str, s
         case _:
             return None if one == other else (where, _shown(one), _shown(other))
     for name, left, right in pairs:
-        found = difference(left, right, f"{where}.{name}" if where else name)
-        if found is not None:
-            return found
+        mismatch = difference(left, right, f"{where}.{name}" if where else name)
+        if mismatch is not None:
+            return mismatch
     return None
 
 
@@ -64,7 +64,7 @@ def _item(items: list[object] | tuple[object, ...], number: int) -> object:
 
 def _name(number: int, *both: object) -> str:
     """What an item of a list is called: by its name, if both have the same."""
-    names = {own.get("name") for own in both if isinstance(own, dict)}
+    names = {value.get("name") for value in both if isinstance(value, dict)}
     name = names.pop() if len(names) == 1 else None
     return str(number) if name is None else str(name)
 

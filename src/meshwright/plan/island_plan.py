@@ -72,38 +72,38 @@ class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.parts:
             raise InputError("the plan has no part", "give at least one island something to do")
-        numbers = sorted({own.stage for own in self.parts})
+        numbers = sorted({island_part.stage for island_part in self.parts})
         if numbers != list(range(len(numbers))):
             raise InputError(f"the stages are numbered {numbers}", "number them from 0 on")
         for number in numbers:
-            total = sum(own.share for own in self.stage(number))
+            total = sum(island_part.share for island_part in self.stage(number))
             if total != self.batch:
                 raise InputError(
                     f"the parts of stage {number} share {counted(total, 'sample')}, and a step has "
                     f"{self.batch}",
                     "give shares that add up to the batch",
                 )
-        for own in self.parts:
-            samples = samples_of(own.plan.graph)
-            if own.share < 1 or not self._is_for_its_share(own, samples):
+        for part in self.parts:
+            samples = samples_of(part.plan.graph)
+            if part.share < 1 or not self._is_for_its_share(part, samples):
                 raise InputError(
-                    f"part {own.name!r} has a share of {own.share} and a plan for {samples}",
+                    f"part {part.name!r} has a share of {part.share} and a plan for {samples}",
                     "plan it for its share",
                 )
         self._refuse_crowded()
         self._refuse_unknown_inputs()
 
-    def _is_for_its_share(self, own: IslandPart, samples: int | None) -> bool:
+    def _is_for_its_share(self, part: IslandPart, samples: int | None) -> bool:
         # Of one sample nobody can tell which dim it lies along.
-        if samples is None or own.share == 1:
+        if samples is None or part.share == 1:
             return True
         # What enters a later stage may have several rows for each sample.
-        return samples == own.share if self.stages == 1 else samples % own.share == 0
+        return samples == part.share if self.stages == 1 else samples % part.share == 0
 
     def _refuse_unknown_inputs(self) -> None:
-        graphs = [own.plan.graph for own in self.parts]
-        made = {name for graph in graphs for name in graph.producers}
-        read = {own.name for graph in graphs for own in graph.inputs} - made
+        graphs = [part.plan.graph for part in self.parts]
+        produced = {name for graph in graphs for name in graph.producers}
+        read = {tensor.name for graph in graphs for tensor in graph.inputs} - produced
         if self.inputs and not read <= {*self.inputs}:
             raise InputError(
                 f"the model's inputs are {', '.join(self.inputs)}, and the parts read "
@@ -113,33 +113,37 @@ class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def _refuse_crowded(self) -> None:
         for island in self.cluster.islands:
-            mine = [own for own in self.parts if island.name in own.islands]
-            several = [own for own in mine if len(own.islands) > 1]
-            used = sum(own.plan.cluster.devices for own in mine if len(own.islands) == 1)
+            mine = [island_part for island_part in self.parts if island.name in island_part.islands]
+            several = [island_part for island_part in mine if len(island_part.islands) > 1]
+            used = sum(
+                island_part.plan.cluster.devices
+                for island_part in mine
+                if len(island_part.islands) == 1
+            )
             if used > island.cluster.devices or (several and len(mine) > 1):
                 raise InputError(
                     f"parts on island {island.name!r} want more than its "
                     f"{counted(island.cluster.devices, 'device')}",
                     "give it fewer or smaller parts",
                 )
-        for own in self.parts:
-            for name in own.islands:
+        for part in self.parts:
+            for name in part.islands:
                 self.cluster.island(name)
 
     def stage(self, number: int) -> tuple[IslandPart, ...]:
         """The parts of a stage."""
-        return tuple(own for own in self.parts if own.stage == number)
+        return tuple(part for part in self.parts if part.stage == number)
 
     @property
     def stages(self) -> int:
         """How many there are."""
-        return 1 + max(own.stage for own in self.parts)
+        return 1 + max(part.stage for part in self.parts)
 
     @property
     def idle(self) -> tuple[str, ...]:
         """The islands that do nothing."""
-        busy = {name for own in self.parts for name in own.islands}
-        return tuple(own.name for own in self.cluster.islands if own.name not in busy)
+        busy = {name for part in self.parts for name in part.islands}
+        return tuple(island.name for island in self.cluster.islands if island.name not in busy)
 
     def sheet(self) -> Sheet:
         """Who does what."""
@@ -154,13 +158,13 @@ class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("island", "stage", "share", "devices", "plan"),
             tuple(
                 (
-                    own.name,
-                    str(own.stage),
-                    str(own.share),
-                    levels_text(own.plan.cluster),
-                    own.plan.origin,
+                    part.name,
+                    str(part.stage),
+                    str(part.share),
+                    levels_text(part.plan.cluster),
+                    part.plan.origin,
                 )
-                for own in self.parts
+                for part in self.parts
             ),
         )
 
@@ -188,7 +192,7 @@ class IslandPrediction(msgspec.Struct, frozen=True, kw_only=True):
             "predicted",
             (
                 ("step", format_seconds(self.step)),
-                ("slowest part", format_seconds(max(own.step for own in self.parts))),
+                ("slowest part", format_seconds(max(part.step for part in self.parts))),
                 ("reduction across islands", format_seconds(self.reduction)),
                 ("transfers between stages", format_seconds(self.transfer)),
                 ("fits", fits),
@@ -229,12 +233,12 @@ def island_plan_bytes(plan: IslandPlan) -> bytes:
                     inputs=plan.inputs,
                     parts=tuple(
                         _PartFile(
-                            islands=own.islands,
-                            share=own.share,
-                            stage=own.stage,
-                            plan=msgspec.Raw(plan_bytes(own.plan)),
+                            islands=part.islands,
+                            share=part.share,
+                            stage=part.stage,
+                            plan=msgspec.Raw(plan_bytes(part.plan)),
                         )
-                        for own in plan.parts
+                        for part in plan.parts
                     ),
                 )
             ),
@@ -285,12 +289,12 @@ def parse_island_plan(content: bytes) -> IslandPlan:
         inputs=file.inputs,
         parts=tuple(
             IslandPart(
-                islands=own.islands,
-                share=own.share,
-                stage=own.stage,
-                plan=parse_plan(bytes(own.plan)),
+                islands=part.islands,
+                share=part.share,
+                stage=part.stage,
+                plan=parse_plan(bytes(part.plan)),
             )
-            for own in file.parts
+            for part in file.parts
         ),
     )
 
@@ -308,14 +312,14 @@ def tied_weights(plan: IslandPlan) -> tuple[tuple[tuple[int, ...], tuple[str, ..
     """The trainable parameters that several stages read, by the numbers of these stages."""
     readers: dict[str, list[int]] = {}
     for number in range(plan.stages):
-        for own in plan.stage(number)[0].plan.graph.parameters:
-            if own.trainable and not own.tensor.name.startswith(GATE):
-                readers.setdefault(own.tensor.name, []).append(number)
-    found: dict[tuple[int, ...], list[str]] = {}
+        for parameter in plan.stage(number)[0].plan.graph.parameters:
+            if parameter.trainable and not parameter.tensor.name.startswith(GATE):
+                readers.setdefault(parameter.tensor.name, []).append(number)
+    shared: dict[tuple[int, ...], list[str]] = {}
     for name, stages in readers.items():
         if len(stages) > 1:
-            found.setdefault(tuple(stages), []).append(name)
-    return tuple((stages, tuple(names)) for stages, names in sorted(found.items()))
+            shared.setdefault(tuple(stages), []).append(name)
+    return tuple((stages, tuple(names)) for stages, names in sorted(shared.items()))
 
 
 @lru_cache(maxsize=256)
@@ -327,13 +331,13 @@ def gather_pricer(cluster: Cluster, backend: str) -> Pricer:
 def gradient_bytes(parameters: Iterable[Parameter]) -> int:
     """Bytes of the gradients that parts of a stage reduce."""
     return sum(
-        own.tensor.spec.bytes
-        for own in parameters
-        if own.trainable and not own.tensor.name.startswith(GATE)
+        parameter.tensor.spec.bytes
+        for parameter in parameters
+        if parameter.trainable and not parameter.tensor.name.startswith(GATE)
     )
 
 
 def weights(parts: Sequence[IslandPart]) -> tuple[float, ...]:
     """What each part's gradients count in a mean over all samples."""
-    total = sum(own.share for own in parts)
-    return tuple(own.share / total for own in parts)
+    total = sum(part.share for part in parts)
+    return tuple(part.share / total for part in parts)

@@ -93,17 +93,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         backend_named(self.backend)
         names = [unit.name for unit in self.units]
-        given = [name for name, _ in self.layouts]
-        known, placed = set(names), set(given)
-        for name in given:
+        laid_out = [name for name, _ in self.layouts]
+        known, placed = set(names), set(laid_out)
+        for name in laid_out:
             if name not in known:
                 raise InputError(
                     f"the plan lays out {name!r}, which begins no unit of graph "
                     f"{self.graph.name!r}",
                     f"{nearest(name, names)}; or take the graph that it was made for",
                 )
-        if len(placed) < len(given):
-            twice = next(name for name in given if given.count(name) > 1)
+        if len(placed) < len(laid_out):
+            twice = next(name for name in laid_out if laid_out.count(name) > 1)
             raise InputError(f"the plan lays out {twice!r} twice", "keep one of its layouts")
         missing = [name for name in names if name not in placed]
         if missing:
@@ -146,7 +146,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def sheet(self) -> Sheet:
         """What is decided: options, and every layout with how many units have it."""
-        own, layouts = self.options, Counter(text for _, text in self.layouts)
+        options, layouts = self.options, Counter(text for _, text in self.layouts)
         levels = (f"{level.name} {level.cardinality}" for level in self.cluster.levels)
         return Sheet(
             f"plan '{self.origin}' of graph {self.graph.name} on {self.cluster.name}",
@@ -155,11 +155,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     "devices",
                     " x ".join(levels),
                 ),
-                ("micro-batches", f"{own.micro_batches} ({own.schedule})"),
-                ("optimizer", f"{own.optimizer}, {own.sharded}"),
-                ("activation checkpointing", own.recomputed),
+                ("micro-batches", f"{options.micro_batches} ({options.schedule})"),
+                ("optimizer", f"{options.optimizer}, {options.sharded}"),
+                ("activation checkpointing", options.recomputed),
                 ("reduction programs", str(len(self.programs))),
-                ("collectives in steps", str(sum(len(own.steps) > 1 for own in self.chains))),
+                ("collectives in steps", str(sum(len(chain.steps) > 1 for chain in self.chains))),
             ),
             ("units", "layout, outermost factor first"),
             tuple((str(count), text) for text, count in layouts.most_common()),
@@ -228,8 +228,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tensors(self) -> Bytes:
         """What PyTorch's allocator has handed out: all but the framework's."""
-        own = (self.parameters, self.gradients, self.optimizer, self.activations, self.workspace)
-        return Bytes(sum(own))
+        parts = (self.parameters, self.gradients, self.optimizer, self.activations, self.workspace)
+        return Bytes(sum(parts))
 
     @property
     def total(self) -> Bytes:
@@ -316,7 +316,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     def sheet(self) -> Sheet:
         """The figures of a step."""
         facts = _figures(self.step, self.compute, self.moved, self.memory)
-        losses = (f"{own:.6g}" for own in self.loss)
+        losses = (f"{loss:.6g}" for loss in self.loss)
         return Sheet(
             f"measured, median of {counted(len(self.steps), 'step')}",
             (*facts, ("loss", ", ".join(losses) or "none")),

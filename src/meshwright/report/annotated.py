@@ -67,13 +67,13 @@ def annotated(simulation: Simulation, most: int) -> list[AnnotatedLine]:
 def table_of_lines(lines: Sequence[AnnotatedLine], cluster: Cluster, most: int) -> Table:
     """The first lines of an annotated graph."""
     table = new_table("unit", "times>", "layout~", "computes>", "moves>")
-    for own in lines[:most]:
+    for line in lines[:most]:
         table.add_row(
-            own.name,
-            str(own.times),
-            by_level(own.layouts, cluster),
-            f"{own.computing:.1%}",
-            f"{own.moving:.1%}" if own.moving else "",
+            line.name,
+            str(line.times),
+            by_level(line.layouts, cluster),
+            f"{line.computing:.1%}",
+            f"{line.moving:.1%}" if line.moving else "",
         )
     return table
 
@@ -93,13 +93,13 @@ def by_level(layouts: Sequence[Layout], cluster: Cluster) -> str:
     >>> by_level([Layout.parse("@1 @0 channel channel sample")], cluster)
     'node: at 2 of 4 | gpu: channel 4, sample 2'
     """
-    own = factors(cluster)
+    cluster_factors = factors(cluster)
     levels = []
     for depth, level in enumerate(cluster.levels):
-        here = [number for number, factor in enumerate(own) if factor.level == depth]
-        if here:
-            sizes = [own[number].size for number in here]
-            roles = [[layout.roles[number] for number in here] for layout in layouts]
+        numbers = [number for number, factor in enumerate(cluster_factors) if factor.level == depth]
+        if numbers:
+            sizes = [cluster_factors[number].size for number in numbers]
+            roles = [[layout.roles[number] for number in numbers] for layout in layouts]
             levels.append(f"{level.name}: {', '.join(_parts(roles, sizes))}")
     return " | ".join(levels) or "one device"
 
@@ -112,7 +112,7 @@ def _parts(roles: list[list[str]], sizes: list[int]) -> Iterator[str]:
         ways[kind] = ways.get(kind, 1) * size
     for role, degree in ways.items():
         if role == IDLE:
-            seats = sorted({_seat(own, sizes) for own in roles})
+            seats = sorted({_seat(layout_roles, sizes) for layout_roles in roles})
             yield f"at {_ranges(seats)} of {degree}"
         else:
             yield f"{role} {degree}"
@@ -150,11 +150,13 @@ def _folded(simulation: Simulation) -> Iterator[AnnotatedLine]:
         _Placed(unit, plan.layout[unit.name], spent)
         for unit, spent in zip(plan.units, spent_by_unit(simulation), strict=True)
     ]
-    copies = [list(own) for _, own in groupby(placed, key=lambda it: layer.get(it.unit.name))]
+    copies = [list(run) for _, run in groupby(placed, key=lambda it: layer.get(it.unit.name))]
 
     def alike(copy: list[_Placed]) -> tuple[object, ...]:
         repeat = layer.get(copy[0].unit.name, (copy[0].unit.name, 0))[0]
-        return repeat, *((own.unit.members[0].call, seatless(own.layout)) for own in copy)
+        return repeat, *(
+            (placement.unit.members[0].call, seatless(placement.layout)) for placement in copy
+        )
 
     for _, same in groupby(copies, key=alike):
         for units in zip(*same, strict=True):
@@ -173,19 +175,19 @@ def _line(units: Sequence[_Placed], step: float) -> AnnotatedLine:
         last=name,
         units=1,
         times=len(units),
-        layouts=tuple(dict.fromkeys(own.layout for own in units)),
-        computing=math.fsum(own.spent.computing for own in units) / step,
-        moving=math.fsum(own.spent.moving for own in units) / step,
+        layouts=tuple(dict.fromkeys(unit.layout for unit in units)),
+        computing=math.fsum(unit.spent.computing for unit in units) / step,
+        moving=math.fsum(unit.spent.moving for unit in units) / step,
     )
 
 
 def _joined(lines: Iterable[AnnotatedLine]) -> Iterator[AnnotatedLine]:
-    for (_, layouts), run in groupby(lines, key=lambda own: (own.times, own.layouts)):
+    for (_, layouts), run in groupby(lines, key=lambda line: (line.times, line.layouts)):
         row = list(run)
         yield row[0]._replace(
             last=row[-1].last,
-            units=sum(own.units for own in row),
+            units=sum(line.units for line in row),
             layouts=layouts,
-            computing=math.fsum(own.computing for own in row),
-            moving=math.fsum(own.moving for own in row),
+            computing=math.fsum(line.computing for line in row),
+            moving=math.fsum(line.moving for line in row),
         )

@@ -47,14 +47,14 @@ def describe_blocks(graph: OperatorGraph, work: Mapping[str, float]) -> str:
     >>> describe_blocks(graph, {operator.name: 1.0 for operator in graph.operators})
     'MLP of 3 layers'
     """
-    place, counts = layer_of(graph), {own.start: own.count for own in layers(graph)}
+    place, counts = layer_of(graph), {repeated.start: repeated.count for repeated in layers(graph)}
     shares: dict[tuple[int, str], float] = {}
     for name, share in work.items():
         repeat = place[name][0] if name in place else -1
         block = _block(name, inside=repeat >= 0)
         if block:
             shares[repeat, block] = shares.get((repeat, block), 0.0) + share
-    ranked = sorted(shares, key=lambda own: -shares[own])
+    ranked = sorted(shares, key=lambda key: -shares[key])
     groups: dict[int, list[str]] = {}
     for repeat, block in ranked[:MOST]:
         groups.setdefault(repeat, []).append(block)
@@ -69,9 +69,9 @@ def describe_blocks(graph: OperatorGraph, work: Mapping[str, float]) -> str:
 
 def _block(name: str, *, inside: bool) -> str:
     path = name.split(".")[:-1]
-    numbers = [at for at, own in enumerate(path) if own.isdecimal()]
+    numbers = [at for at, word in enumerate(path) if word.isdecimal()]
     if inside and numbers:
-        path = [own for own in path[numbers[0] + 1 :] if not own.isdecimal()]
+        path = [word for word in path[numbers[0] + 1 :] if not word.isdecimal()]
     return SAID.get(path[0], path[0]) if path else ""
 
 

@@ -78,47 +78,47 @@ def describe_fitting(checked: Checked) -> str:
     lines = [f"It does NOT fit: {peak}, {missing} too much: {parts}."]
     if checked.fixes:
         lines.append("One change makes it fit (predicted):")
-        lines += [f"  {_change(checked, own)}" for own in checked.fixes]
+        lines += [f"  {_change(checked, fix)}" for fix in checked.fixes]
     else:
         lines.append("No single change makes it fit.")
     return "\n".join(lines)
 
 
-def _change(checked: Checked, own: ConfigTrial) -> str:
-    settings = " ".join(checked.changes(own))
-    held, step = own.prediction.memory.total, own.prediction.step
+def _change(checked: Checked, trial: ConfigTrial) -> str:
+    settings = " ".join(checked.changes(trial))
+    held, step = trial.prediction.memory.total, trial.prediction.step
     return f"{settings}: {format_gibibytes(held)}, a step takes {format_seconds(step)}"
 
 
 def describe_step(checked: Checked) -> str:
     """What a step takes, what gets done and what holds it up."""
     assert checked.simulation is not None
-    own = checked.simulation
-    found = throughput(own.plan, own.prediction)
+    simulation = checked.simulation
+    achieved = throughput(simulation.plan, simulation.prediction)
     first, *others = checked.loads
-    band = "".join(f"E{text[1:]}.\n" for text in describe_band(own.plan))
+    band = "".join(f"E{text[1:]}.\n" for text in describe_band(simulation.plan))
     rest = ", ".join(f"{load.what} {load.share:.0%}" for load in others)
     return (
-        f"Step (predicted): {describe_parts(step_parts(own))}.\n"
+        f"Step (predicted): {describe_parts(step_parts(simulation))}.\n"
         f"{band}"
-        f"Throughput: {describe_throughput(found)}.\n"
-        f"Cost: {describe_cost(found)}.\n"
+        f"Throughput: {describe_throughput(achieved)}.\n"
+        f"Cost: {describe_cost(achieved)}.\n"
         f"Bottleneck: {_bottleneck(first, checked)}. Besides: {rest or 'nothing'}; they overlap."
     )
 
 
-def _bottleneck(own: ConfigLoad, checked: Checked) -> str:
-    share = f"{own.share:.0%} of the step"
-    if own.what == COMPUTING:
+def _bottleneck(load: ConfigLoad, checked: Checked) -> str:
+    share = f"{load.share:.0%} of the step"
+    if load.what == COMPUTING:
         return f"computing, {share} on the busiest device"
-    if own.what == BUBBLE:
+    if load.what == BUBBLE:
         runs = checked.config.micro_batches * checked.config.chunks
         return (
             f"the pipeline's bubble, {share}: {checked.config.pipeline} stages have {runs} slots "
             "to fill"
         )
-    across = _axes_across(own.what, checked)
-    return f"the link {own.what}, busy {share}{across}"
+    across = _axes_across(load.what, checked)
+    return f"the link {load.what}, busy {share}{across}"
 
 
 def _axes_across(link: str, checked: Checked) -> str:
@@ -131,22 +131,26 @@ def _axes_across(link: str, checked: Checked) -> str:
 
 def table_of_checked(checked: Checked) -> Table:
     """The configuration, the best of the same form, and the plan of the search."""
-    given = checked.simulation
+    simulation = checked.simulation
     rows = []
-    if given is not None:
-        own = given.prediction
+    if simulation is not None:
+        prediction = simulation.prediction
         rows.append(
-            PredictionRow("as written", given.plan, own, 1.0, checked.missing, marked=False)
+            PredictionRow(
+                "as written", simulation.plan, prediction, 1.0, checked.missing, marked=False
+            )
         )
     others: list[tuple[str, Plan, Prediction]] = []
     if checked.best is not None:
         others.append(("best configuration", checked.best.plan, checked.best.prediction))
     if checked.planned is not None:
         others.append(("plan", *checked.planned.best))
-    for name, plan, own in others:
-        speedup = None if given is None else given.prediction.step / own.step
-        missing = max(0, own.memory.total - checked.memory)
-        rows.append(PredictionRow(name, plan, own, speedup, missing, marked=name == others[-1][0]))
+    for name, plan, prediction in others:
+        speedup = None if simulation is None else simulation.prediction.step / prediction.step
+        missing = max(0, prediction.memory.total - checked.memory)
+        rows.append(
+            PredictionRow(name, plan, prediction, speedup, missing, marked=name == others[-1][0])
+        )
     return strategies_table(rows)
 
 
@@ -175,10 +179,10 @@ def _configuration(checked: Checked, best: ConfigTrial) -> list[str]:
 
 def _doubt(checked: Checked, best: ConfigTrial) -> str:
     """Whether the gain is smaller than what predictions are off by."""
-    given = checked.simulation
-    if given is None or checked.missing:
+    simulation = checked.simulation
+    if simulation is None or checked.missing:
         return ""
-    faster = given.prediction.step / best.prediction.step
+    faster = simulation.prediction.step / best.prediction.step
     band = band_of(best.plan.cluster, best.plan)
     if band is None or not inside(band, faster):
         return ""

@@ -25,7 +25,9 @@ def checked_document(checked: Checked, model: str) -> Document:
         "facts": facts._asdict(),
         "config": msgspec.to_builtins(checked.config),
         "runs": not checked.problems,
-        "problems": [{"problem": own.problem, "remedy": own.remedy} for own in checked.problems],
+        "problems": [
+            {"problem": problem.problem, "remedy": problem.remedy} for problem in checked.problems
+        ],
         "matrix": checked.rows,
         "notes": list(checked.written.notes),
         "ignored": list(checked.written.ignored),
@@ -33,28 +35,28 @@ def checked_document(checked: Checked, model: str) -> Document:
     if simulation is not None:
         document |= prediction_document(simulation.plan, simulation.prediction, checked.missing)
         document |= parts_document(step_parts(simulation))
-        document["loads"] = [own._asdict() for own in checked.loads]
-    document["fixes"] = [_trial(checked, own) for own in checked.fixes]
+        document["loads"] = [load._asdict() for load in checked.loads]
+    document["fixes"] = [_trial(checked, fix) for fix in checked.fixes]
     document["best"] = None if checked.best is None else _trial(checked, checked.best)
     document["tried"] = checked.tried
     document["plan"] = None if checked.planned is None else _planned(checked, checked.planned)
     return document
 
 
-def _trial(checked: Checked, own: ConfigTrial) -> Document:
-    over = max(0, own.prediction.memory.total - checked.memory)
+def _trial(checked: Checked, trial: ConfigTrial) -> Document:
+    over = max(0, trial.prediction.memory.total - checked.memory)
     return {
-        "config": msgspec.to_builtins(own.config),
-        "changes": list(checked.changes(own)),
-        **prediction_document(own.plan, own.prediction, over),
+        "config": msgspec.to_builtins(trial.config),
+        "changes": list(checked.changes(trial)),
+        **prediction_document(trial.plan, trial.prediction, over),
     }
 
 
 def _planned(checked: Checked, planned: PlanResult) -> Document:
-    own = planned.best
-    over = max(0, own.prediction.memory.total - checked.memory)
+    best = planned.best
+    over = max(0, best.prediction.memory.total - checked.memory)
     return {
-        **outline_document(short_description(own.plan, planned.rewrites)),
-        **prediction_document(own.plan, own.prediction, over),
+        **outline_document(short_description(best.plan, planned.rewrites)),
+        **prediction_document(best.plan, best.prediction, over),
         "bound_s": planned.bound,
     }

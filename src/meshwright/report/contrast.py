@@ -103,7 +103,9 @@ class Contrast(NamedTuple):
 def contrast(one: Simulation, other: Simulation) -> Contrast:
     """In what two simulated plans differ."""
     mine, theirs = set(one.plan.layout), set(other.plan.layout)
-    paths = [critical_path(own.problem.tasks, own.timeline) for own in (one, other)]
+    paths = [
+        critical_path(simulation.problem.tasks, simulation.timeline) for simulation in (one, other)
+    ]
     return Contrast(
         one=one,
         other=other,
@@ -113,12 +115,15 @@ def contrast(one: Simulation, other: Simulation) -> Contrast:
         layouts=_layouts(one.plan, other.plan),
         alone=(len(mine - theirs), len(theirs - mine)),
         collectives=_collectives(
-            *(_amounts(own, path) for own, path in zip((one, other), paths, strict=True))
+            *(
+                _amounts(simulation, path)
+                for simulation, path in zip((one, other), paths, strict=True)
+            )
         ),
         waits=_waits(
             *(
-                by_category(stretches(own, path))
-                for own, path in zip((one, other), paths, strict=True)
+                by_category(stretches(simulation, path))
+                for simulation, path in zip((one, other), paths, strict=True)
             )
         ),
     )
@@ -131,7 +136,9 @@ def _graphs(one: OperatorGraph, other: OperatorGraph) -> str | None:
     for graph in (one, other):
         inputs = ", ".join(map(str, graph.inputs))
         words.append(f"{graph.name} ({counted(len(graph.operators), 'operator')}, input {inputs})")
-    both = {own.name for own in one.operators} & {own.name for own in other.operators}
+    both = {operator.name for operator in one.operators} & {
+        operator.name for operator in other.operators
+    }
     if words[0] == words[1]:
         return f"the graphs differ, with {len(both)} operators of one name: {words[0]}"
     return f"the graphs differ: {words[0]} and {words[1]}"
@@ -141,8 +148,8 @@ def _clusters(one: Cluster, other: Cluster) -> str | None:
     if one == other:
         return None
     words = [
-        f"{describe_machine(own)} of {own.device.name} with {format_gibibytes(own.device.memory)}"
-        for own in (one, other)
+        f"{describe_machine(cluster)} of {cluster.device.name} with {format_gibibytes(cluster.device.memory)}"
+        for cluster in (one, other)
     ]
     if words[0] == words[1]:
         return f"the clusters differ in the rates of links or devices: both are {words[0]}"
@@ -175,22 +182,22 @@ def _layouts(one: Plan, other: Plan) -> tuple[LayoutChange, ...]:
         if theirs is not None and (layout != theirs or one.factors != other.factors):
             key = first.get(name, name), seatless(layout), seatless(theirs)
             alike.setdefault(key, []).append(name)
-    found = []
+    changes = []
     for names in alike.values():
         texts = [_laid(plan, names) for plan in (one, other)]
         if one.factors == other.factors and texts[0] == texts[1]:
             # Within a level only the order of the factors differs.
             texts = [str(plan.layout[names[0]]) for plan in (one, other)]
         if texts[0] != texts[1]:
-            found.append(LayoutChange(names[0], names[0], 1, len(names), *texts))
-    return tuple(found)
+            changes.append(LayoutChange(names[0], names[0], 1, len(names), *texts))
+    return tuple(changes)
 
 
 def in_rows(changes: Iterable[LayoutChange]) -> Iterator[LayoutChange]:
     """Changes, those in a row that are alike joined."""
-    for _, alike in groupby(changes, key=lambda own: (own.times, own.one, own.other)):
+    for _, alike in groupby(changes, key=lambda change: (change.times, change.one, change.other)):
         row = list(alike)
-        units = sum(own.units for own in row)
+        units = sum(change.units for change in row)
         yield row[0]._replace(last=row[-1].last, units=units)
 
 
@@ -203,32 +210,34 @@ _Key = tuple[str, str, str, str]
 """An operation, its members, what it moves, its program."""
 
 
-def _amounts(own: Simulation, path: Sequence[PathPiece]) -> dict[_Key, Amount]:
-    found: dict[_Key, Amount] = {}
-    for it in collective_costs(own, path):
+def _amounts(simulation: Simulation, path: Sequence[PathPiece]) -> dict[_Key, Amount]:
+    amounts: dict[_Key, Amount] = {}
+    for it in collective_costs(simulation, path):
         key = it.operation, it.over, it.purpose, it.program or ""
-        before = found.get(key, NOTHING)
+        before = amounts.get(key, NOTHING)
         seconds = Seconds(before.seconds + it.seconds)
-        found[key] = Amount(before.times + it.times, seconds)
-    return found
+        amounts[key] = Amount(before.times + it.times, seconds)
+    return amounts
 
 
 def _collectives(
     one: Mapping[_Key, Amount], other: Mapping[_Key, Amount]
 ) -> tuple[CollectiveChange, ...]:
-    found = [
+    changes = [
         CollectiveChange(*key, one.get(key, NOTHING), other.get(key, NOTHING))
         for key in {**one, **other}
         if one.get(key) != other.get(key)
     ]
-    return tuple(sorted(found, key=lambda own: -abs(own.other.seconds - own.one.seconds)))
+    return tuple(
+        sorted(changes, key=lambda change: -abs(change.other.seconds - change.one.seconds))
+    )
 
 
 def _waits(
     one: Mapping[str, Seconds], other: Mapping[str, Seconds]
 ) -> tuple[tuple[str, Seconds, Seconds], ...]:
-    found = [
+    waits = [
         (category, one.get(category, NOTHING.seconds), other.get(category, NOTHING.seconds))
         for category in {**one, **other}
     ]
-    return tuple(sorted(found, key=lambda own: -abs(own[2] - own[1])))
+    return tuple(sorted(waits, key=lambda wait: -abs(wait[2] - wait[1])))

@@ -24,29 +24,29 @@ def table_of_decisions(
 ) -> Table:
     """For each decision the runner-up, and what a step takes with it."""
     table = new_table(*HEADS)
-    for own in decisions[:most]:
-        table.add_row(*decision_cells(own, step, plan))
+    for decision in decisions[:most]:
+        table.add_row(*decision_cells(decision, step, plan))
     return table
 
 
-def decision_cells(own: Decision, step: float, plan: Plan | None = None) -> tuple[str, ...]:
+def decision_cells(decision: Decision, step: float, plan: Plan | None = None) -> tuple[str, ...]:
     """A line of the table."""
     return (
-        own.subject,
-        *decision_words(own, plan),
-        "" if own.best is None else format_seconds(own.best),
-        "" if own.best is None else f"{own.best / step - 1:+.1%}",
-        decision_note(own),
+        decision.subject,
+        *decision_words(decision, plan),
+        "" if decision.best is None else format_seconds(decision.best),
+        "" if decision.best is None else f"{decision.best / step - 1:+.1%}",
+        decision_note(decision),
     )
 
 
-def decision_words(own: Decision, plan: Plan | None) -> tuple[str, str]:
+def decision_words(decision: Decision, plan: Plan | None) -> tuple[str, str]:
     """What was chosen and what else could have been; layouts of units as DP, TP and so on, or by
     level where both would read the same.
     """
-    texts = own.chosen, own.runner_up or ""
-    name = own.subject.partition(" (+")[0]
-    if plan is None or name not in plan.layout or own.runner_up is None:
+    texts = decision.chosen, decision.runner_up or ""
+    name = decision.subject.partition(" (+")[0]
+    if plan is None or name not in plan.layout or decision.runner_up is None:
         return texts
     unit = next(unit for unit in plan.units if unit.name == name)
     layouts = [Layout.parse(text) for text in texts]
@@ -57,17 +57,17 @@ def decision_words(own: Decision, plan: Plan | None) -> tuple[str, str]:
     return texts if chosen == other else (chosen, other)
 
 
-def decision_note(own: Decision) -> str:
+def decision_note(decision: Decision) -> str:
     """What is known of a runner-up: by a search that was told it, or with everything else kept."""
-    if own.searched is None:
-        return f"{own.note}; {own.found}" if own.found else own.note
-    kept = "" if own.step is None else f"; all else kept: {format_seconds(own.step)}"
-    return "; ".join(filter(None, (f"searched: {own.fix}", own.found))) + kept
+    if decision.searched is None:
+        return f"{decision.note}; {decision.found}" if decision.found else decision.note
+    kept = "" if decision.step is None else f"; all else kept: {format_seconds(decision.step)}"
+    return "; ".join(filter(None, (f"searched: {decision.fix}", decision.found))) + kept
 
 
 def describe_decisions(decisions: Sequence[Decision], most: int) -> str:
     """What the table of decisions shows, and what not."""
-    if any(own.searched is not None for own in decisions):
+    if any(decision.searched is not None for decision in decisions):
         text = (
             "Each decision beside the best other one: searched again with that fixed where the "
             "note has an option of 'meshwright plan PLAN --start PLAN', or else with everything "

@@ -50,7 +50,7 @@ MANY = 10
 """From so many times as much on a change is told as a ratio."""
 
 
-def describe_contrast(own: Contrast, names: tuple[str, str]) -> str:
+def describe_contrast(contrast: Contrast, names: tuple[str, str]) -> str:
     """Which plans these are, which is faster, in what graphs and clusters differ; a line each."""
     lines = [
         f"{word}: {name}: {own_plan.graph.name} on {describe_machine(own_plan.cluster)}, "
@@ -58,14 +58,14 @@ def describe_contrast(own: Contrast, names: tuple[str, str]) -> str:
         f"{describe_software(own_plan.cluster)}: "
         f"{short_description(own_plan)}"
         for word, name, own_plan in zip(
-            (ONE, OTHER), names, (own.one.plan, own.other.plan), strict=True
+            (ONE, OTHER), names, (contrast.one.plan, contrast.other.plan), strict=True
         )
     ]
-    if own.same:
-        lines.append(_alike(own.one.plan, own.other.plan))
+    if contrast.same:
+        lines.append(_alike(contrast.one.plan, contrast.other.plan))
     else:
-        lines.append(_faster(own))
-    lines += [f"{text[0].upper()}{text[1:]}" for text in (own.graph, own.cluster) if text]
+        lines.append(_faster(contrast))
+    lines += [f"{text[0].upper()}{text[1:]}" for text in (contrast.graph, contrast.cluster) if text]
     return ".\n".join(lines) + "."
 
 
@@ -74,24 +74,24 @@ def _alike(one: Plan, other: Plan) -> str:
     return f"The plans are the same{but}"
 
 
-def _faster(own: Contrast) -> str:
-    one, other = (it.prediction.step for it in (own.one, own.other))
+def _faster(contrast: Contrast) -> str:
+    one, other = (it.prediction.step for it in (contrast.one, contrast.other))
     if one == other:
         return "Both are predicted to take as long"
     word, ratio = (OTHER, one / other) if other < one else (ONE, other / one)
-    band = band_of(own.one.plan.cluster, own.one.plan)
+    band = band_of(contrast.one.plan.cluster, contrast.one.plan)
     doubt = ""
     if band is not None and inside(band, ratio):
         doubt = f": inside the error of such predictions ({band})"
     return f"The {word} is predicted to be {ratio:.3g}x as fast{doubt}"
 
 
-def table_of_predictions(own: Contrast) -> Table:
+def table_of_predictions(contrast: Contrast) -> Table:
     """What is predicted of both."""
     table = new_table("predicted", f"{ONE}>", f"{OTHER}>", "change>")
-    both = own.one.prediction, own.other.prediction
-    split = [step_parts(it) for it in (own.one, own.other)]
-    done = [throughput(it.plan, it.prediction) for it in (own.one, own.other)]
+    both = contrast.one.prediction, contrast.other.prediction
+    split = [step_parts(it) for it in (contrast.one, contrast.other)]
+    done = [throughput(it.plan, it.prediction) for it in (contrast.one, contrast.other)]
     rows: list[tuple[str, Callable[[float], str], float, float]] = [
         ("step", format_seconds, both[0].step, both[1].step),
         ("  compute on the busiest device", format_seconds, both[0].compute, both[1].compute),
@@ -118,16 +118,16 @@ def _cost_row(
     both: Sequence[Throughput],
 ) -> list[tuple[str, Callable[[float], str], float, float]]:
     """Device-hours, if both are known."""
-    one, other = (own.device_hours(AMOUNT) for own in both)
+    one, other = (achieved.device_hours(AMOUNT) for achieved in both)
     if not (math.isfinite(one) and math.isfinite(other)):
         return []
-    unit = " and ".join(dict.fromkeys(unit_of(own.workload) for own in both))
+    unit = " and ".join(dict.fromkeys(unit_of(achieved.workload) for achieved in both))
     return [(f"device-hours for 1 B {unit}", "{:,.1f}".format, one, other)]
 
 
 def _rate_name(both: Sequence[Throughput]) -> str:
     """What is counted; samples, if one of the plans has no tokens."""
-    return " and ".join(dict.fromkeys(f"{unit_of(own.workload)}/s" for own in both))
+    return " and ".join(dict.fromkeys(f"{unit_of(achieved.workload)}/s" for achieved in both))
 
 
 def change(one: float, other: float) -> str:
@@ -139,105 +139,107 @@ def change(one: float, other: float) -> str:
     return f"{other / one - 1:+.1%}"
 
 
-def table_of_waits(own: Contrast) -> Table:
+def table_of_waits(contrast: Contrast) -> Table:
     """What the critical paths are made of."""
     table = new_table("critical path", f"{ONE}>", f"{OTHER}>", "difference>")
-    for category, one, other in own.waits:
+    for category, one, other in contrast.waits:
         sign = "+" if other >= one else "-"
         more = "" if one == other else f"{sign}{format_seconds(abs(other - one))}"
         table.add_row(category, format_seconds(one), format_seconds(other), more)
     return table
 
 
-def table_of_options(own: Contrast) -> Table:
+def table_of_options(contrast: Contrast) -> Table:
     """Options that differ."""
     table = new_table("option", ONE, OTHER)
-    for each in own.options:
+    for each in contrast.options:
         table.add_row(*each)
     return table
 
 
-def table_of_layouts(own: Contrast, most: int) -> Table:
+def table_of_layouts(contrast: Contrast, most: int) -> Table:
     """Layouts that differ."""
     table = new_table("unit~", "times>", f"{ONE}~", f"{OTHER}~")
-    for each in _lines(own, most)[:most]:
+    for each in _lines(contrast, most)[:most]:
         table.add_row(each.name, str(each.times), each.one, each.other)
     return table
 
 
-def _lines(own: Contrast, most: int) -> Sequence[LayoutChange]:
+def _lines(contrast: Contrast, most: int) -> Sequence[LayoutChange]:
     """A line for each change; units in a row are joined if that would be more than `most`."""
-    return own.layouts if len(own.layouts) <= most else list(in_rows(own.layouts))
+    return contrast.layouts if len(contrast.layouts) <= most else list(in_rows(contrast.layouts))
 
 
-def describe_layouts(own: Contrast, most: int) -> str:
+def describe_layouts(contrast: Contrast, most: int) -> str:
     """What the table of layouts shows, and what not."""
-    units = sum(each.times for each in own.layouts)
+    units = sum(each.times for each in contrast.layouts)
     text = f"{counted(units, 'unit')} laid out differently; copies of a layer are one line."
-    left = len(_lines(own, most)) - most
+    left = len(_lines(contrast, most)) - most
     if left > 0:
-        text += f" {counted(left, 'more line')}: --top {len(own.layouts)} shows all."
-    for word, count in zip((ONE, OTHER), own.alone, strict=True):
+        text += f" {counted(left, 'more line')}: --top {len(contrast.layouts)} shows all."
+    for word, count in zip((ONE, OTHER), contrast.alone, strict=True):
         if count:
             text += f" {counted(count, 'unit')} only in the {word}."
     return text
 
 
-def table_of_changes(own: Contrast, most: int) -> Table:
+def table_of_changes(contrast: Contrast, most: int) -> Table:
     """Collectives that differ, sums by their programs."""
     table = new_table("collective", "over", "of", "program~", f"{ONE}>", f"{OTHER}>")
-    for each in own.collectives[:most]:
+    for each in contrast.collectives[:most]:
         program = describe_program(Program.parse(each.program)) if each.program else ""
         amounts = map(_amount, (each.one, each.other))
         table.add_row(each.operation, each.over, each.purpose, program, *amounts)
     return table
 
 
-def _amount(own: Amount) -> str:
-    return f"{own.times} in {format_seconds(own.seconds)}" if own.times else "none"
+def _amount(amount: Amount) -> str:
+    return f"{amount.times} in {format_seconds(amount.seconds)}" if amount.times else "none"
 
 
-def describe_changes(own: Contrast, most: int) -> str:
+def describe_changes(contrast: Contrast, most: int) -> str:
     """What the table of collectives shows, and what not."""
     text = "Collectives of a step, all sizes together; their times may overlap."
-    if len(own.collectives) > most:
-        more = counted(len(own.collectives) - most, "more line")
-        text += f" {more}: --top {len(own.collectives)}."
+    if len(contrast.collectives) > most:
+        more = counted(len(contrast.collectives) - most, "more line")
+        text += f" {more}: --top {len(contrast.collectives)}."
     return text
 
 
-def contrast_document(own: Contrast, names: tuple[str, str]) -> Document:
+def contrast_document(contrast: Contrast, names: tuple[str, str]) -> Document:
     """`diff --json`."""
     return {
-        "same": own.same,
-        "plans": [_plan(name, it) for name, it in zip(names, (own.one, own.other), strict=True)],
-        "speedup": own.one.prediction.step / own.other.prediction.step,
-        "graph": own.graph,
-        "cluster": own.cluster,
-        "options": [each._asdict() for each in own.options],
-        "layouts": [each._asdict() for each in own.layouts],
-        "units_alone": list(own.alone),
-        "collectives": [_collective(each) for each in own.collectives],
+        "same": contrast.same,
+        "plans": [
+            _plan(name, it) for name, it in zip(names, (contrast.one, contrast.other), strict=True)
+        ],
+        "speedup": contrast.one.prediction.step / contrast.other.prediction.step,
+        "graph": contrast.graph,
+        "cluster": contrast.cluster,
+        "options": [each._asdict() for each in contrast.options],
+        "layouts": [each._asdict() for each in contrast.layouts],
+        "units_alone": list(contrast.alone),
+        "collectives": [_collective(each) for each in contrast.collectives],
         "waits": [
             {"category": category, "one_s": one, "other_s": other}
-            for category, one, other in own.waits
+            for category, one, other in contrast.waits
         ],
     }
 
 
-def _collective(own: CollectiveChange) -> Document:
+def _collective(collective: CollectiveChange) -> Document:
     return {
-        "operation": own.operation,
-        "over": own.over,
-        "purpose": own.purpose,
-        "program": own.program or None,
-        "one": {"times": own.one.times, "predicted_s": own.one.seconds},
-        "other": {"times": own.other.times, "predicted_s": own.other.seconds},
+        "operation": collective.operation,
+        "over": collective.over,
+        "purpose": collective.purpose,
+        "program": collective.program or None,
+        "one": {"times": collective.one.times, "predicted_s": collective.one.seconds},
+        "other": {"times": collective.other.times, "predicted_s": collective.other.seconds},
     }
 
 
-def _plan(name: str, own: Simulation) -> Document:
-    plan, prediction = own.plan, own.prediction
+def _plan(name: str, simulation: Simulation) -> Document:
+    plan, prediction = simulation.plan, simulation.prediction
     return {
         "file": name,
         "origin": plan.origin,
@@ -246,6 +248,6 @@ def _plan(name: str, own: Simulation) -> Document:
         "units": len(plan.layouts),
         **machine_document(plan.cluster),
         **prediction_document(plan, prediction, prediction.missing),
-        **parts_document(step_parts(own)),
+        **parts_document(step_parts(simulation)),
         "plan": outline_document(short_description(plan)),
     }

@@ -34,8 +34,8 @@ def draw_machine(machine: Machine) -> str:
     lines += [f"joined by {_describe_link(link)}" for link in machine.join]
     if not machine.join:
         lines.append("joined by their outermost links")
-    for own in machine.islands:
-        renamed = replace(own.cluster, name=f"island {own.name}")
+    for island in machine.islands:
+        renamed = replace(island.cluster, name=f"island {island.name}")
         lines += ["", draw_cluster(renamed)]
     return "\n".join(lines)
 

@@ -52,40 +52,40 @@ STOPPED = {
 }
 
 
-def describe_explained(own: Explained) -> str:
+def describe_explained(explained: Explained) -> str:
     """The plan in words, what it gets done and how good it can be said to be; a line each."""
-    planned = own.planned
+    planned = explained.planned
     plan = planned.best.plan
-    found = throughput(plan, planned.best.prediction)
+    achieved = throughput(plan, planned.best.prediction)
     fits = not missing(planned, planned.best)
     kinds = describe_kinds(planned.best.prediction.memory)
     lines = [
         f"{plan.graph.name} on {describe_machine(plan.cluster)}: "
-        f"{describe_workload(found.workload)}, {describe_training(plan)}; {plan.origin}; "
+        f"{describe_workload(achieved.workload)}, {describe_training(plan)}; {plan.origin}; "
         f"{describe_predicted(plan.cluster)}",
         describe_outline(short_description(plan, planned.rewrites)),
-        f"throughput: {describe_throughput(found)}",
-        f"step: {describe_parts(own.parts)}",
-        describe_categories(own.spending.stretches),
+        f"throughput: {describe_throughput(achieved)}",
+        f"step: {describe_parts(explained.parts)}",
+        describe_categories(explained.spending.stretches),
         *describe_band(plan),
-        f"cost: {describe_cost(found)}",
+        f"cost: {describe_cost(achieved)}",
         f"{describe_held(planned)}: {kinds}" if fits else _lacks(planned),
         describe_bound(planned),
     ]
     return ".\n".join(lines) + "."
 
 
-def describe_categories(found: Sequence[PathStretch]) -> str:
+def describe_categories(stretches: Sequence[PathStretch]) -> str:
     """What the critical path is made of, in a line.
 
     >>> from meshwright.base.units import Seconds
     >>> describe_categories([PathStretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
     'critical path: updates of parameters 100.0%'
     """
-    whole = sum(own.seconds for own in found)
+    whole = sum(stretch.seconds for stretch in stretches)
     parts = (
         f"{CATEGORIES.get(category, category)} {seconds / whole:.1%}"
-        for category, seconds in by_category(found).items()
+        for category, seconds in by_category(stretches).items()
     )
     return f"critical path: {', '.join(parts)}"
 
@@ -103,13 +103,13 @@ def describe_better(decisions: Sequence[Decision], step: float) -> str:
     """Which runner-up is the best of those that a search found to fit and to be faster than what
     was chosen.
     """
-    searched = [own for own in decisions if own.searched is not None]
+    searched = [decision for decision in decisions if decision.searched is not None]
     if not searched:
         return "None of them was searched (--budget), so that none is called faster."
-    faster = [own for own in searched if own.fits and is_faster(own, step)]
+    faster = [decision for decision in searched if decision.fits and is_faster(decision, step)]
     if not faster:
         return "No runner-up that fits is faster than what was chosen."
-    best = min(faster, key=lambda own: own.best or step)
+    best = min(faster, key=lambda decision: decision.best or step)
     gain = format_seconds(step - (best.best or step))
     count = "1 runner-up that fits" if len(faster) == 1 else f"{len(faster)} runners-up that fit"
     return (
@@ -118,96 +118,98 @@ def describe_better(decisions: Sequence[Decision], step: float) -> str:
     )
 
 
-def table_of_stretches(found: Sequence[PathStretch], most: int) -> Table:
+def table_of_stretches(stretches: Sequence[PathStretch], most: int) -> Table:
     """What the critical path is made of."""
     table = new_table("critical path", "namely~", "times>", "predicted>", "of the step>")
-    for own in found[:most]:
+    for stretch in stretches[:most]:
         table.add_row(
-            own.category,
-            own.subject,
-            str(own.times),
-            format_seconds(own.seconds),
-            f"{own.share:.1%}",
+            stretch.category,
+            stretch.subject,
+            str(stretch.times),
+            format_seconds(stretch.seconds),
+            f"{stretch.share:.1%}",
         )
     return table
 
 
-def describe_stretches(found: Sequence[PathStretch], most: int) -> str:
+def describe_stretches(stretches: Sequence[PathStretch], most: int) -> str:
     """What the table of stretches shows, and what not."""
     text = "The critical path from the beginning of the step to its end; copies of a layer are one."
-    if len(found) > most:
-        rest = sum(own.share for own in found[most:])
-        text += f" {counted(len(found) - most, 'more line')} ({rest:.1%}): --top {len(found)}."
+    if len(stretches) > most:
+        rest = sum(stretch.share for stretch in stretches[most:])
+        text += (
+            f" {counted(len(stretches) - most, 'more line')} ({rest:.1%}): --top {len(stretches)}."
+        )
     return text
 
 
-def table_of_links(found: Sequence[LinkCost]) -> Table:
+def table_of_links(costs: Sequence[LinkCost]) -> Table:
     """How busy the busiest link of every kind is, and what of that is exposed."""
     table = new_table("link", "carries>", "busy>", "of the step>", "exposed>")
-    for own in found:
+    for cost in costs:
         table.add_row(
-            own.link,
-            format_traffic(own.bytes),
-            format_seconds(own.seconds),
-            f"{own.share:.1%}",
-            format_seconds(own.exposed),
+            cost.link,
+            format_traffic(cost.bytes),
+            format_seconds(cost.seconds),
+            f"{cost.share:.1%}",
+            format_seconds(cost.exposed),
         )
     return table
 
 
-def table_of_kinds(found: Sequence[KindCost], most: int) -> Table:
+def table_of_kinds(costs: Sequence[KindCost], most: int) -> Table:
     """What the operators of every kind take."""
     table = new_table("operators", "number>", "compute>", "of all>", "of the roofline>", "exposed>")
-    for own in found[:most]:
+    for cost in costs[:most]:
         table.add_row(
-            own.kind,
-            str(own.operators),
-            format_seconds(own.seconds),
-            f"{own.share:.1%}",
-            f"{own.roofline:.1%}",
-            format_seconds(own.exposed),
+            cost.kind,
+            str(cost.operators),
+            format_seconds(cost.seconds),
+            f"{cost.share:.1%}",
+            f"{cost.roofline:.1%}",
+            format_seconds(cost.exposed),
         )
     return table
 
 
-def table_of_collectives(found: Sequence[CollectiveCost], most: int) -> Table:
+def table_of_collectives(costs: Sequence[CollectiveCost], most: int) -> Table:
     """What every collective takes; sums with their programs."""
     table = new_table(
         "collective", "over~", "of~", "bytes>", "program~", "times>", "total>", "exposed>"
     )
-    for own in found[:most]:
+    for cost in costs[:most]:
         table.add_row(
-            own.operation,
-            own.over,
-            own.purpose,
-            format_bytes(round(own.bytes)),
-            describe_program(Program.parse(own.program)) if own.program else "",
-            str(own.times),
-            format_seconds(own.seconds),
-            format_seconds(own.exposed),
+            cost.operation,
+            cost.over,
+            cost.purpose,
+            format_bytes(round(cost.bytes)),
+            describe_program(Program.parse(cost.program)) if cost.program else "",
+            str(cost.times),
+            format_seconds(cost.seconds),
+            format_seconds(cost.exposed),
         )
     return table
 
 
-def describe_costs(found: Explained, most: int) -> str:
+def describe_costs(explained: Explained, most: int) -> str:
     """What the tables of costs show, and what not."""
     text = "exposed: on the critical path; the rest overlaps with something else."
-    spent = found.spending
+    spent = explained.spending
     left = max(len(spent.kinds), len(spent.collectives))
     if left > most:
         text += f" Tables are cut after {counted(most, 'line')}: --top {left} shows all."
     return text
 
 
-def table_of_helps(found: Sequence[Improvement]) -> Table:
+def table_of_helps(improvements: Sequence[Improvement]) -> Table:
     """What would help, the most useful first."""
     table = new_table("what would help~", "step with it>", "samples a second>", "note~")
-    for own in found:
+    for improvement in improvements:
         table.add_row(
-            own.change,
-            "" if own.step is None else format_seconds(own.step),
-            "" if own.step is None else f"{own.gain:+.1%}",
-            own.note,
+            improvement.change,
+            "" if improvement.step is None else format_seconds(improvement.step),
+            "" if improvement.step is None else f"{improvement.gain:+.1%}",
+            improvement.note,
         )
     return table
 

@@ -20,9 +20,9 @@ from meshwright.report.throughput import parts_document
 from meshwright.report.what_ifs import what_ifs_document
 
 
-def explained_document(own: Explained) -> Document:
+def explained_document(explained: Explained) -> Document:
     """All of it."""
-    planned = own.planned
+    planned = explained.planned
     plan = planned.best.plan
     return {
         "origin": plan.origin,
@@ -31,38 +31,38 @@ def explained_document(own: Explained) -> Document:
         **machine_document(plan.cluster),
         "memory_limit_bytes": planned.question.memory,
         **prediction_document(*planned.best, missing(planned, planned.best)),
-        **parts_document(own.parts),
+        **parts_document(explained.parts),
         "bound_s": planned.bound,
         "gap": planned.gap,
         "plan": outline_document(short_description(plan, planned.rewrites)),
-        **spending_document(own.spending),
-        "decisions": [decision_document(each) for each in own.decisions],
-        "helps": helps_document(own.helps),
-        "what_ifs": what_ifs_document(own),
-        "stopped": own.stopped,
+        **spending_document(explained.spending),
+        "decisions": [decision_document(each) for each in explained.decisions],
+        "helps": helps_document(explained.helps),
+        "what_ifs": what_ifs_document(explained),
+        "stopped": explained.stopped,
     }
 
 
-def spending_document(own: Spending) -> Document:
+def spending_document(spending: Spending) -> Document:
     """Where the time of a step goes."""
     return {
-        "waits": by_category(own.stretches),
-        "critical_path": msgspec.to_builtins(own.stretches),
-        "links": msgspec.to_builtins(own.links),
-        "operators": msgspec.to_builtins(own.kinds),
-        "collectives": msgspec.to_builtins(own.collectives),
+        "waits": by_category(spending.stretches),
+        "critical_path": msgspec.to_builtins(spending.stretches),
+        "links": msgspec.to_builtins(spending.links),
+        "operators": msgspec.to_builtins(spending.kinds),
+        "collectives": msgspec.to_builtins(spending.collectives),
     }
 
 
-def helps_document(found: Sequence[Improvement]) -> list[Document]:
+def helps_document(improvements: Sequence[Improvement]) -> list[Document]:
     """What would help, the most useful first."""
     return [
         {
-            "change": own.change,
-            "step_s": own.step,
-            "samples": own.samples,
-            "gain": own.gain if own.step is not None else None,
-            "note": own.note,
+            "change": improvement.change,
+            "step_s": improvement.step,
+            "samples": improvement.samples,
+            "gain": improvement.gain if improvement.step is not None else None,
+            "note": improvement.note,
         }
-        for own in found
+        for improvement in improvements
     ]

@@ -14,54 +14,57 @@ from meshwright.report.documents import Document
 from meshwright.report.predictions import PredictionRow, strategies_table
 
 
-def table_of_exported(found: Exported) -> Table:
+def table_of_exported(exported: Exported) -> Table:
     """The plan and what was written of it, both simulated."""
     rows = zip(
-        ("plan", f"for {found.target}"), found.plans, (found.planned, found.written), strict=True
+        ("plan", f"for {exported.target}"),
+        exported.plans,
+        (exported.planned, exported.written),
+        strict=True,
     )
     return strategies_table(
         PredictionRow(
             name,
             plan,
-            own,
-            found.planned.step / own.step,
-            own.missing,
-            marked=own is found.written,
+            prediction,
+            exported.planned.step / prediction.step,
+            prediction.missing,
+            marked=prediction is exported.written,
         )
-        for name, plan, own in rows
+        for name, plan, prediction in rows
     )
 
 
-def describe_exported(found: Exported, folder: str) -> str:
+def describe_exported(exported: Exported, folder: str) -> str:
     """What was written, and what was not."""
-    planned, written = (describe_software(plan.cluster) for plan in found.plans)
+    planned, written = (describe_software(plan.cluster) for plan in exported.plans)
     lines = [
-        f"for {found.target}: {found.config}.",
+        f"for {exported.target}: {exported.config}.",
         f"The plan's step has {planned} and reduction programs, that of what was written {written} "
         "and single collectives.",
     ]
-    if found.lost:
-        lines += ["Not said there:", *(f"  {own}" for own in found.lost)]
+    if exported.lost:
+        lines += ["Not said there:", *(f"  {lost}" for lost in exported.lost)]
     else:
         lines.append("Nothing is lost.")
-    if found.written.missing:
+    if exported.written.missing:
         lines.append(
-            f"What was written does NOT fit, by {format_gibibytes(found.written.missing)} "
-            f"(predicted): 'meshwright plan ... --for {found.target}' looks for what does."
+            f"What was written does NOT fit, by {format_gibibytes(exported.written.missing)} "
+            f"(predicted): 'meshwright plan ... --for {exported.target}' looks for what does."
         )
-    names = ", ".join(name for name, _ in found.files)
+    names = ", ".join(name for name, _ in exported.files)
     return "\n".join([*lines, f"Written to {folder}: {names}."])
 
 
-def exported_document(found: Exported) -> Document:
+def exported_document(exported: Exported) -> Document:
     """An export, for scripts; the texts are in the files."""
     return {
-        "target": found.target,
-        "configuration": str(found.config),
-        "degrees": dict(found.config.degrees),
-        "lost": list(found.lost),
-        "kernels": [describe_software(plan.cluster) for plan in found.plans],
-        "planned": msgspec.to_builtins(found.planned),
-        "written": msgspec.to_builtins(found.written),
-        "files": [name for name, _ in found.files],
+        "target": exported.target,
+        "configuration": str(exported.config),
+        "degrees": dict(exported.config.degrees),
+        "lost": list(exported.lost),
+        "kernels": [describe_software(plan.cluster) for plan in exported.plans],
+        "planned": msgspec.to_builtins(exported.planned),
+        "written": msgspec.to_builtins(exported.written),
+        "files": [name for name, _ in exported.files],
     }

@@ -13,15 +13,15 @@ from meshwright.report.tables import new_table
 from meshwright.validate.heterogeneous import HetJudged, median_error, pairs_in_order
 
 
-def table_of_trials(found: Sequence[HetJudged]) -> Table:
+def table_of_trials(trials: Sequence[HetJudged]) -> Table:
     """A line for each row that has a prediction."""
     table = new_table(
         "experiment", "units of stages~", "TP>", "DP>", "micro-batch>", "measured>", "predicted>",
         "error>", "AMP's>",
     )  # fmt: skip
-    for own in found:
-        row = own.row
-        if own.error is None or own.predicted is None or row.measured is None:
+    for trial in trials:
+        row = trial.row
+        if trial.error is None or trial.predicted is None or row.measured is None:
             continue
         table.add_row(
             row.experiment,
@@ -30,19 +30,19 @@ def table_of_trials(found: Sequence[HetJudged]) -> Table:
             str(row.data),
             str(row.micro_batch),
             f"{row.measured:.2f} s",
-            f"{own.predicted:.2f} s",
-            f"{own.predicted / row.measured - 1:+.0%}",
+            f"{trial.predicted:.2f} s",
+            f"{trial.predicted / row.measured - 1:+.0%}",
             f"{row.by_source / row.measured - 1:+.0%}",
         )
     return table
 
 
-def describe_trials(found: Sequence[HetJudged]) -> str:
+def describe_trials(trials: Sequence[HetJudged]) -> str:
     """Errors and order, for each experiment and in all."""
     lines = []
-    for name in (*dict.fromkeys(own.row.experiment for own in found), ""):
-        rows = [own for own in found if name in ("", own.row.experiment)]
-        known = [own for own in rows if own.error is not None]
+    for name in (*dict.fromkeys(trial.row.experiment for trial in trials), ""):
+        rows = [trial for trial in trials if name in ("", trial.row.experiment)]
+        known = [trial for trial in rows if trial.error is not None]
         if not known:
             lines.append(f"{name}: {len(rows)} rows, none predicted ({rows[0].skipped}).")
             continue
@@ -56,28 +56,28 @@ def describe_trials(found: Sequence[HetJudged]) -> str:
 
 def _by_source(known: Sequence[HetJudged]) -> float:
     errors = sorted(
-        abs(own.row.by_source / own.row.measured - 1) for own in known if own.row.measured
+        abs(trial.row.by_source / trial.row.measured - 1) for trial in known if trial.row.measured
     )
     return errors[len(errors) // 2]
 
 
-def heterogeneous_document(found: Sequence[HetJudged]) -> Document:
+def heterogeneous_document(trials: Sequence[HetJudged]) -> Document:
     """What a script gets."""
     return {
-        "median_error": median_error(found),
-        "pairs_in_order": pairs_in_order(found),
+        "median_error": median_error(trials),
+        "pairs_in_order": pairs_in_order(trials),
         "rows": [
             {
-                "experiment": own.row.experiment,
-                "stages": list(own.row.stages),
-                "tp": own.row.tensor,
-                "dp": own.row.data,
-                "micro_batch": own.row.micro_batch,
-                "measured_s": own.row.measured,
-                "predicted_s": own.predicted,
-                "by_source_s": own.row.by_source,
-                "skipped": own.skipped,
+                "experiment": trial.row.experiment,
+                "stages": list(trial.row.stages),
+                "tp": trial.row.tensor,
+                "dp": trial.row.data,
+                "micro_batch": trial.row.micro_batch,
+                "measured_s": trial.row.measured,
+                "predicted_s": trial.predicted,
+                "by_source_s": trial.row.by_source,
+                "skipped": trial.skipped,
             }
-            for own in found
+            for trial in trials
         ],
     }

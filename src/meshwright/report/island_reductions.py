@@ -23,7 +23,9 @@ ONE = (IslandCrossing("everybody", Collective.ALL_REDUCE),)
 
 def describe_question(machine: IslandCluster, reduction: Reduction, count: int) -> str:
     """What was asked, and how many programs there are."""
-    islands = " + ".join(f"{own.name} ({levels_text(own.cluster)})" for own in machine.islands)
+    islands = " + ".join(
+        f"{island.name} ({levels_text(island.cluster)})" for island in machine.islands
+    )
     number = counted(count, "program") if count < 10**6 else f"{format_count(count)}programs"
     return f"{islands}, {reduction}: {number}"
 
@@ -50,8 +52,8 @@ def table_of_island_steps(priced: PricedIslandProgram) -> Table:
     table = new_table("step>", "island", "instruction", "holds before>", "predicted>", "paced by")
     number = 0
     for stage in priced.stages:
-        for own in stage:
-            for place, step in enumerate(own, start=number + 1):
+        for steps in stage:
+            for place, step in enumerate(steps, start=number + 1):
                 held, time = format_bytes(round(step.held)), format_seconds(step.seconds)
                 table.add_row(str(place), step.island, str(step.instruction), held, time, step.link)
         number += max(map(len, stage))
@@ -61,7 +63,7 @@ def table_of_island_steps(priced: PricedIslandProgram) -> Table:
 def describe_gain(programs: Sequence[PricedIslandProgram]) -> str:
     """The best program against one AllReduce over everybody."""
     best = programs[0]
-    single = next((own for own in programs if own.program.crossings == ONE), None)
+    single = next((priced for priced in programs if priced.program.crossings == ONE), None)
     if single is None or single is best:
         return "No program is faster than a single AllReduce over all devices."
     ratio = single.seconds / best.seconds
@@ -82,7 +84,7 @@ def programs_document(
     """`reduce --json` of a sum of islands."""
     return {
         "cluster": machine.name,
-        "islands": {own.name: own.cluster.hierarchy for own in machine.islands},
+        "islands": {island.name: island.cluster.hierarchy for island in machine.islands},
         "backend": backend,
         "algorithm": algorithm,
         "reduction": {

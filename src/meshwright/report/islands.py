@@ -25,8 +25,8 @@ def describe_island_question(planned: IslandPlanned) -> str:
     """What was asked."""
     machine, graph = planned.question.cluster, planned.question.graph
     islands = " + ".join(
-        f"{own.name} ({levels_text(own.cluster)} {own.cluster.device.name})"
-        for own in machine.islands
+        f"{island.name} ({levels_text(island.cluster)} {island.cluster.device.name})"
+        for island in machine.islands
     )
     return (
         f"{graph.name} on {machine.name}: {islands}; batch {planned.best.plan.batch}; every figure "
@@ -37,15 +37,15 @@ def describe_island_question(planned: IslandPlanned) -> str:
 def table_of_alternatives(planned: IslandPlanned) -> Table:
     """The best of each kind, the fastest first."""
     table = new_table("strategy", "islands~", "step>", "speed-up>", "fits")
-    slowest = max(own.prediction.step for own in planned.alternatives)
-    for own in planned.alternatives:
-        step = own.prediction.step
+    slowest = max(other.prediction.step for other in planned.alternatives)
+    for candidate in planned.alternatives:
+        step = candidate.prediction.step
         table.add_row(
-            f"{own.plan.origin}{' (plan)' if own is planned.best else ''}",
-            "; ".join(_does(own.plan)),
+            f"{candidate.plan.origin}{' (plan)' if candidate is planned.best else ''}",
+            "; ".join(_does(candidate.plan)),
             format_seconds(step),
             f"{slowest / step:.2f}x",
-            "yes" if not own.prediction.missing else "no",
+            "yes" if not candidate.prediction.missing else "no",
         )
     return table
 
@@ -53,8 +53,8 @@ def table_of_alternatives(planned: IslandPlanned) -> Table:
 def _does(plan: IslandPlan) -> list[str]:
     """What each part does, in a few words."""
     if plan.stages > 1:
-        return [f"{own.name} stage {own.stage + 1} of {plan.stages}" for own in plan.parts]
-    return [f"{own.name} {own.share} of {plan.batch}" for own in plan.parts]
+        return [f"{part.name} stage {part.stage + 1} of {plan.stages}" for part in plan.parts]
+    return [f"{part.name} {part.share} of {plan.batch}" for part in plan.parts]
 
 
 def table_of_island_parts(plan: IslandPlan, prediction: IslandPrediction) -> Table:
@@ -62,17 +62,17 @@ def table_of_island_parts(plan: IslandPlan, prediction: IslandPrediction) -> Tab
     table = new_table(
         "island", "does", "devices>", "samples/s/device>", "step>", "peak memory>", "of>"
     )
-    for own, found in zip(plan.parts, prediction.parts, strict=True):
-        devices = own.plan.cluster.devices
-        samples = own.share if plan.stages == 1 else own.share / plan.micro_batches
+    for part, predicted in zip(plan.parts, prediction.parts, strict=True):
+        devices = part.plan.cluster.devices
+        samples = part.share if plan.stages == 1 else part.share / plan.micro_batches
         table.add_row(
-            own.name,
-            _work(plan, own.stage, own.share, len(own.plan.graph.operators)),
+            part.name,
+            _work(plan, part.stage, part.share, len(part.plan.graph.operators)),
             str(devices),
-            f"{samples / found.step / devices:,.4g}",
-            format_seconds(found.step),
-            format_bytes(found.memory.total),
-            format_bytes(own.plan.cluster.device.memory),
+            f"{samples / predicted.step / devices:,.4g}",
+            format_seconds(predicted.step),
+            format_bytes(predicted.memory.total),
+            format_bytes(part.plan.cluster.device.memory),
         )
     for name in plan.idle:
         devices = plan.cluster.island(name).cluster.devices
@@ -89,16 +89,23 @@ def _work(plan: IslandPlan, stage: int, share: int, operators: int) -> str:
 
 def describe_island_planned(planned: IslandPlanned) -> str:
     """How good the plan is, against what people would do."""
-    best, found = planned.best, {own.plan.origin: own for own in planned.alternatives}
+    best, by_origin = (
+        planned.best,
+        {candidate.plan.origin: candidate for candidate in planned.alternatives},
+    )
     lines = [describe_composition(best.plan, best.prediction)]
     against = [
-        (f"{EQUAL} for every device", found.get(EQUAL)),
-        ("one regular machine, odd devices dropped", found.get(REGULAR)),
-        *((f"{name}", own) for name, own in found.items() if name.endswith(" alone")),
+        (f"{EQUAL} for every device", by_origin.get(EQUAL)),
+        ("one regular machine, odd devices dropped", by_origin.get(REGULAR)),
+        *(
+            (f"{name}", candidate)
+            for name, candidate in by_origin.items()
+            if name.endswith(" alone")
+        ),
     ]
-    for words, own in against:
-        if own is not None and own is not best:
-            lines.append(f"against {words}: {_ratio(best, own)}.")
+    for words, other in against:
+        if other is not None and other is not best:
+            lines.append(f"against {words}: {_ratio(best, other)}.")
     lines.append(
         f"lower bound: {format_seconds(planned.bound)} (the model's FLOPs at the peaks of all "
         f"devices); optimality gap at most {planned.gap:.1%}."
@@ -121,7 +128,7 @@ def _ratio(best: IslandCandidate, other: IslandCandidate) -> str:
 def describe_composition(plan: IslandPlan, prediction: IslandPrediction) -> str:
     """Of what a step is made."""
     step = f"step: {format_seconds(prediction.step)}"
-    slowest = format_seconds(Seconds(max(own.step for own in prediction.parts)))
+    slowest = format_seconds(Seconds(max(part.step for part in prediction.parts)))
     if plan.stages == 1:
         return (
             f"{step} = slowest island {slowest} + gradients across islands "
@@ -135,24 +142,24 @@ def describe_composition(plan: IslandPlan, prediction: IslandPrediction) -> str:
 
 def describe_straggler(plan: IslandPlan, prediction: IslandPrediction) -> str:
     """The slowest island, for each device, if one is clearly behind."""
-    found = straggler(plan, prediction)
-    if found is None:
+    slowest = straggler(plan, prediction)
+    if slowest is None:
         return "No island is a straggler: all compute about as fast for each device."
     return (
-        f"straggler: a device of {found.island!r} does {found.share:.0%} of what one of "
-        f"{found.fastest!r} does; with equal shares all would wait for it, so it has "
-        f"{found.samples:.3g} samples a device, and {found.fastest!r} has {found.most:.3g}."
+        f"straggler: a device of {slowest.island!r} does {slowest.share:.0%} of what one of "
+        f"{slowest.fastest!r} does; with equal shares all would wait for it, so it has "
+        f"{slowest.samples:.3g} samples a device, and {slowest.fastest!r} has {slowest.most:.3g}."
     )
 
 
-def table_of_left_out(found: Sequence[LeftOut]) -> Table:
+def table_of_left_out(left_out: Sequence[LeftOut]) -> Table:
     """What leaving each island out would give."""
     table = new_table("without", "step>", "change>", "what is left~")
-    for own in found:
-        if own.step is None:
-            table.add_row(own.island, "", "", own.why)
+    for case in left_out:
+        if case.step is None:
+            table.add_row(case.island, "", "", case.why)
         else:
-            table.add_row(own.island, format_seconds(own.step), f"{own.change:+.1%}", own.why)
+            table.add_row(case.island, format_seconds(case.step), f"{case.change:+.1%}", case.why)
     return table
 
 
@@ -163,34 +170,36 @@ def island_document(planned: IslandPlanned) -> Document:
         "bound_s": planned.bound,
         "gap": planned.gap,
         "plan": plan_document(planned.best),
-        "alternatives": [plan_document(own) for own in planned.alternatives],
+        "alternatives": [plan_document(candidate) for candidate in planned.alternatives],
         "refused": dict(planned.refused),
         "seconds": planned.seconds,
     }
 
 
-def plan_document(own: IslandCandidate) -> Document:
+def plan_document(candidate: IslandCandidate) -> Document:
     """A plan over islands without its graphs."""
     return {
-        "origin": own.plan.origin,
-        "batch": own.plan.batch,
-        "stages": own.plan.stages,
-        "micro_batches": own.plan.micro_batches,
-        "idle": list(own.plan.idle),
+        "origin": candidate.plan.origin,
+        "batch": candidate.plan.batch,
+        "stages": candidate.plan.stages,
+        "micro_batches": candidate.plan.micro_batches,
+        "idle": list(candidate.plan.idle),
         "parts": [
             {
                 "islands": list(part.islands),
                 "stage": part.stage,
                 "share": part.share,
                 "devices": part.plan.cluster.devices,
-                "prediction": msgspec.to_builtins(found),
+                "prediction": msgspec.to_builtins(prediction),
             }
-            for part, found in zip(own.plan.parts, own.prediction.parts, strict=True)
+            for part, prediction in zip(
+                candidate.plan.parts, candidate.prediction.parts, strict=True
+            )
         ],
-        "step_s": own.prediction.step,
-        "reduction_s": own.prediction.reduction,
-        "transfer_s": own.prediction.transfer,
-        "missing_bytes": own.prediction.missing,
+        "step_s": candidate.prediction.step,
+        "reduction_s": candidate.prediction.reduction,
+        "transfer_s": candidate.prediction.transfer,
+        "missing_bytes": candidate.prediction.missing,
     }
 
 

@@ -34,29 +34,29 @@ WIDTH = 100
 """Columns of a paragraph."""
 
 
-def calibration_document(found: CallCalibration, calls: int, out: str) -> Document:
+def calibration_document(calibration: CallCalibration, calls: int, out: str) -> Document:
     """`calibrate --json`."""
     return {
         "calls": calls,
-        "measured": found.measured,
-        "known": found.known,
-        "failures": [str(own) for own in found.failures],
-        "stopped": found.stopped,
+        "measured": calibration.measured,
+        "known": calibration.known,
+        "failures": [str(failure) for failure in calibration.failures],
+        "stopped": calibration.stopped,
         "saved": out,
     }
 
 
-def describe_run(plan: Plan, found: Measurement) -> str:
+def describe_run(plan: Plan, measurement: Measurement) -> str:
     """What was run, in a line."""
-    losses = found.loss
+    losses = measurement.loss
     fell = f"loss {losses[0]:.6g} -> {losses[-1]:.6g}" if losses else "no loss"
     return (
         f"Plan '{plan.origin}' of {plan.graph.name!r} on {describe_machine(plan.cluster)}: "
-        f"{counted(len(found.steps), 'step')} measured after one to warm up, {fell}."
+        f"{counted(len(measurement.steps), 'step')} measured after one to warm up, {fell}."
     )
 
 
-def table_of_both(prediction: Prediction, found: Measurement) -> Table:
+def table_of_both(prediction: Prediction, measurement: Measurement) -> Table:
     """The whole step, predicted and measured."""
     table = new_table("", "predicted>", "measured>", "measured / predicted>")
 
@@ -65,13 +65,13 @@ def table_of_both(prediction: Prediction, found: Measurement) -> Table:
         shown = {"s": format_seconds, "moved": format_traffic, "bytes": format_gibibytes}[text]
         table.add_row(what, shown(before), shown(after), ratio)
 
-    row("step", prediction.step, found.step, "s")
-    if found.compute:
-        row("  compute on the busiest device", prediction.compute, found.compute, "s")
-        row("  exposed communication and waiting", exposed(prediction), found.exposed, "s")
-    row("communication volume", prediction.moved, found.moved, "moved")
-    row("peak memory", prediction.memory.total, found.memory.total, "bytes")
-    before, after = _comparable(prediction.memory), _comparable(found.memory)
+    row("step", prediction.step, measurement.step, "s")
+    if measurement.compute:
+        row("  compute on the busiest device", prediction.compute, measurement.compute, "s")
+        row("  exposed communication and waiting", exposed(prediction), measurement.exposed, "s")
+    row("communication volume", prediction.moved, measurement.moved, "moved")
+    row("peak memory", prediction.memory.total, measurement.memory.total, "bytes")
+    before, after = _comparable(prediction.memory), _comparable(measurement.memory)
     for part, held in after.items():
         row(f"  {part}", before[part], held, "bytes")
     return table
@@ -132,18 +132,18 @@ def _one_device(one: OneDevice) -> Document:
     return {"equal": one.equal, **to_builtins(one)}
 
 
-def table_of_parts(found: Measurement) -> Table:
+def table_of_parts(measurement: Measurement) -> Table:
     """Where the time and the bytes of a step went, as measured."""
     table = new_table("measured", "what~", ">")
     for kind, rows in (
-        ("forward", found.operators),
-        ("backward", found.segments),
-        ("travelling", found.transfers),
+        ("forward", measurement.operators),
+        ("backward", measurement.segments),
+        ("travelling", measurement.transfers),
     ):
         for name, seconds in rows[:MOST]:
             table.add_row(kind, name, format_seconds(seconds))
         _add_rest(table, kind, rows[MOST:])
-    for level, moved in found.levels:
+    for level, moved in measurement.levels:
         table.add_row("bytes across", level, format_traffic(moved))
     return table
 
@@ -154,7 +154,7 @@ def _add_rest(table: Table, kind: str, rows: Sequence[tuple[str, Seconds]]) -> N
         table.add_row(kind, f"{len(rows)} others", format_seconds(Seconds(rest)))
 
 
-def measurement_document(found: Measurement, prediction: Prediction) -> Document:
+def measurement_document(measurement: Measurement, prediction: Prediction) -> Document:
     """A measurement beside its prediction, for scripts."""
 
     def named(rows: Sequence[tuple[str, float]]) -> list[Document]:
@@ -162,19 +162,21 @@ def measurement_document(found: Measurement, prediction: Prediction) -> Document
 
     return {
         "measured": {
-            "step_s": found.step,
-            "steps_s": list(found.steps),
-            "compute_s": found.compute,
-            "exposed_s": found.exposed,
-            "moved_bytes": found.moved,
-            "memory": parts_of(found.memory),
-            "memory_bytes": found.memory.total,
-            "operators": named(found.operators),
-            "segments": named(found.segments),
-            "transfers": named(found.transfers),
-            "levels": [{"level": name, "bytes": moved} for name, moved in found.levels],
-            "loss": list(found.loss),
-            "one_device": None if found.one_device is None else _one_device(found.one_device),
+            "step_s": measurement.step,
+            "steps_s": list(measurement.steps),
+            "compute_s": measurement.compute,
+            "exposed_s": measurement.exposed,
+            "moved_bytes": measurement.moved,
+            "memory": parts_of(measurement.memory),
+            "memory_bytes": measurement.memory.total,
+            "operators": named(measurement.operators),
+            "segments": named(measurement.segments),
+            "transfers": named(measurement.transfers),
+            "levels": [{"level": name, "bytes": moved} for name, moved in measurement.levels],
+            "loss": list(measurement.loss),
+            "one_device": None
+            if measurement.one_device is None
+            else _one_device(measurement.one_device),
         },
         "predicted": {
             "step_s": prediction.step,

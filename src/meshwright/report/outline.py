@@ -83,7 +83,7 @@ class OutlineKind(msgspec.Struct, frozen=True, kw_only=True):
     """Of the machine, the outermost first."""
 
     def __str__(self) -> str:
-        axes = (describe_axis(*own, self.levels) for own in self.axes.items())
+        axes = (describe_axis(*axis, self.levels) for axis in self.axes.items())
         return ", ".join(axes) or "one device"
 
     def told(self) -> str:
@@ -128,9 +128,9 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
         return _decided(self)
 
     def __str__(self) -> str:
-        kinds = [str(own) for own in self.kinds]
+        kinds = [str(kind) for kind in self.kinds]
         if self.others:
-            kinds = [f"{own} ({own.share:.0%} of FLOPs)" for own in self.kinds]
+            kinds = [f"{kind} ({kind.share:.0%} of FLOPs)" for kind in self.kinds]
         return "; ".join([*kinds, *_decided(self)])
 
 
@@ -138,10 +138,10 @@ def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
     """The outline of a plan; `rewrites` are the rules that made its graph."""
     levels = plan.cluster.level_names
     kinds = []
-    for layout, own in sorted(_shares(plan).items(), key=lambda item: -sum(item[1].values())):
-        share = math.fsum(own.values())
+    for layout, shares in sorted(_shares(plan).items(), key=lambda item: -sum(item[1].values())):
+        share = math.fsum(shares.values())
         if share >= LEAST:
-            parts = describe_blocks(plan.graph, own)
+            parts = describe_blocks(plan.graph, shares)
             kinds.append(
                 OutlineKind(axes=_axes(layout, plan), share=share, parts=parts, levels=levels)
             )
@@ -167,12 +167,12 @@ def stages_of(plan: Plan) -> int:
     return len({layout.coordinates() for layout in plan.layout.values()})
 
 
-def outline_document(own: Outline) -> Document:
+def outline_document(outline: Outline) -> Document:
     """An outline, for scripts."""
-    document: Document = msgspec.to_builtins(own)
+    document: Document = msgspec.to_builtins(outline)
     options = document.pop("options")
     assert isinstance(options, dict)
-    return document | options | {"text": str(own)}
+    return document | options | {"text": str(outline)}
 
 
 def describe_options(options: Options) -> list[str]:
@@ -188,25 +188,25 @@ def describe_options(options: Options) -> list[str]:
     return words
 
 
-def _decided(own: Outline) -> list[str]:
+def _decided(outline: Outline) -> list[str]:
     words = []
-    if STAGE in own.degrees:
-        words.append(f"{own.stages} stages")
-    elif own.stages > 1:
-        words.append(f"operators on {own.stages} sets of devices")
-    words += describe_options(own.options)
-    if UNUSED in own.degrees:
-        words.append(f"on {counted(own.devices, 'device')}")
-    if own.enough:
-        machine = " x ".join(_instances(*level) for level in own.enough.items())
-        if own.again >= WHOLE:
+    if STAGE in outline.degrees:
+        words.append(f"{outline.stages} stages")
+    elif outline.stages > 1:
+        words.append(f"operators on {outline.stages} sets of devices")
+    words += describe_options(outline.options)
+    if UNUSED in outline.degrees:
+        words.append(f"on {counted(outline.devices, 'device')}")
+    if outline.enough:
+        machine = " x ".join(_instances(*level) for level in outline.enough.items())
+        if outline.again >= WHOLE:
             words.append(f"all work is done more than once: {machine} would do")
         else:
             words.append(
-                f"{own.again:.0%} of FLOPs are done more than once: for these {machine} would do"
+                f"{outline.again:.0%} of FLOPs are done more than once: for these {machine} would do"
             )
-    if own.rewrites:
-        words.append(f"rewritten by {_rules(own.rewrites)}")
+    if outline.rewrites:
+        words.append(f"rewritten by {_rules(outline.rewrites)}")
     return words
 
 
@@ -217,9 +217,9 @@ def _rules(rewrites: Sequence[str]) -> str:
     'fuse (2 times), swap at c, merge (3 times)'
     """
     times, place = Counter[str](), dict[str, str]()
-    for own in rewrites:
-        name, _, where = own.partition(" at ")
-        alike = re.search(r"\((\d+) times\)$", own)
+    for rewrite in rewrites:
+        name, _, where = rewrite.partition(" at ")
+        alike = re.search(r"\((\d+) times\)$", rewrite)
         times[name] += int(alike[1]) if alike else 1
         place.setdefault(name, re.split(r"[,:]", where)[0])
     return ", ".join(
@@ -265,13 +265,13 @@ def _shares(plan: Plan) -> dict[Layout, dict[str, float]]:
     """For each row of axes, one for every factor, the units and their shares of the work."""
     whole = sum(map(work, plan.units))
     positions = _positions(plan.graph)
-    found: dict[Layout, dict[str, float]] = {}
+    shares: dict[Layout, dict[str, float]] = {}
     for number, unit in enumerate(plan.units):
         kind = Layout(_named(unit, plan.layout[unit.name], positions.get(number)))
         # A graph that computes nothing, as of copies, counts its units.
         share = work(unit) / whole if whole else 1 / len(plan.units)
-        found.setdefault(kind, {})[unit.name] = share
-    return found
+        shares.setdefault(kind, {})[unit.name] = share
+    return shares
 
 
 @once
@@ -283,7 +283,7 @@ def _positions(graph: OperatorGraph) -> Mapping[int, int]:
 def _named(unit: OpGroup, layout: Layout, positions: int | None) -> tuple[str, ...]:
     """The axis of each factor, as far as one unit tells it."""
     roles = {split.name: AXIS[split.role] for split in unit.splits}
-    roles |= {name: own for name, own in BY_NAME.items() if name in roles}
+    roles |= {name: axis for name, axis in BY_NAME.items() if name in roles}
     if positions is not None:
         roles[unit.splits[positions].name] = SEQUENCE
     if unit.samples is not None:
@@ -294,26 +294,26 @@ def _named(unit: OpGroup, layout: Layout, positions: int | None) -> tuple[str, .
 
 def _axes(named: Layout, plan: Plan) -> Axes:
     """The axes of a row, by level."""
-    places = list(zip(*(own.coordinates() for own in plan.layout.values()), strict=True))
-    found: Axes = {}
+    places = list(zip(*(layout.coordinates() for layout in plan.layout.values()), strict=True))
+    axes: Axes = {}
     for role, factor, seats in zip(named.roles, plan.factors, places, strict=True):
         axis = role
         if role == IDLE:
             axis = STAGE if len(set(seats)) > 1 else UNUSED
         level = plan.cluster.levels[factor.level].name
-        levels = found.setdefault(axis, {})
+        levels = axes.setdefault(axis, {})
         levels[level] = levels.get(level, 1) * factor.size
     order = (STAGE, SAMPLE, SEQUENCE, "attribute", EXPERTS, "parameter", REPLICA, UNUSED)
-    return {axis: found[axis] for axis in order if axis in found}
+    return {axis: axes[axis] for axis in order if axis in axes}
 
 
 def describe_layout(plan: Plan, unit: OpGroup, layout: Layout) -> str:
     """One layout of a unit of a plan in the field's words."""
-    number = [own.name for own in plan.units].index(unit.name)
+    number = [group.name for group in plan.units].index(unit.name)
     named = _named(unit, layout, _positions(plan.graph).get(number))
     levels = plan.cluster.level_names
     axes = _axes(Layout(named), plan).items()
-    return ", ".join(describe_axis(*own, levels) for own in axes) or "one device"
+    return ", ".join(describe_axis(*axis, levels) for axis in axes) or "one device"
 
 
 def _again(plan: Plan) -> float:
@@ -350,11 +350,11 @@ def _enough(plan: Plan) -> dict[str, int]:
     copied = [share > MOST for share in _copied(plan)]
     if not any(copied):
         return {}
-    found = {level.name: level.cardinality for level in plan.cluster.levels}
+    sizes = {level.name: level.cardinality for level in plan.cluster.levels}
     for factor, alike in zip(plan.factors, copied, strict=True):
         if alike:
-            found[plan.cluster.levels[factor.level].name] //= factor.size
-    return found
+            sizes[plan.cluster.levels[factor.level].name] //= factor.size
+    return sizes
 
 
 def _devices(plan: Plan) -> int:
@@ -370,5 +370,5 @@ def _devices(plan: Plan) -> int:
         # Where no unit sits at one coordinate, one stands for all.
         return range(sizes[f]) if apart[f] else range(1)
 
-    taken = {own for seat in seats for own in product(*map(coordinates, seat, factors))}
+    taken = {position for seat in seats for position in product(*map(coordinates, seat, factors))}
     return len(taken) * math.prod(sizes[f] for f in factors if not apart[f])

@@ -94,22 +94,24 @@ def describe_question(planned: PlanResult) -> str:
     return f"{words[0]}: {'; '.join(words[1:])}"
 
 
-def missing(planned: PlanResult, own: Candidate) -> int:
+def missing(planned: PlanResult, candidate: Candidate) -> int:
     """Bytes by which the limit is too small for a plan; 0 if it fits."""
-    return max(0, own.prediction.memory.total - planned.question.memory)
+    return max(0, candidate.prediction.memory.total - planned.question.memory)
 
 
 def reference(planned: PlanResult) -> float | None:
     """The step of the fastest baseline that fits, if any does."""
     limit = planned.question.memory
-    fitting = [own.prediction.step for _, own in planned.baselines if own.fits(limit)]
+    fitting = [
+        candidate.prediction.step for _, candidate in planned.baselines if candidate.fits(limit)
+    ]
     return min(fitting, default=None)
 
 
-def speedup(planned: PlanResult, own: Candidate) -> float | None:
+def speedup(planned: PlanResult, candidate: Candidate) -> float | None:
     """How much faster a plan is than the fastest baseline that fits, if any does."""
     step = reference(planned)
-    return None if step is None else step / own.prediction.step
+    return None if step is None else step / candidate.prediction.step
 
 
 def table_of_planned(planned: PlanResult) -> Table:
@@ -117,13 +119,13 @@ def table_of_planned(planned: PlanResult) -> Table:
     return strategies_table(
         PredictionRow(
             name,
-            own.plan,
-            own.prediction,
-            speedup(planned, own),
-            missing(planned, own),
+            candidate.plan,
+            candidate.prediction,
+            speedup(planned, candidate),
+            missing(planned, candidate),
             marked=name == FOUND,
         )
-        for name, own in (*planned.baselines, (FOUND, planned.best))
+        for name, candidate in (*planned.baselines, (FOUND, planned.best))
     )
 
 
@@ -131,13 +133,13 @@ def describe_planned(planned: PlanResult, parts: StepParts | None = None) -> str
     """The plan in words, what it gets done, how good it can be said to be, and how it was found; a
     line each. `parts` are those of its step.
     """
-    found = throughput(planned.plan, planned.best.prediction)
+    done = throughput(planned.plan, planned.best.prediction)
     lines = [
         describe_outline(short_description(planned.plan, planned.rewrites)),
-        f"throughput: {describe_throughput(found)}",
+        f"throughput: {describe_throughput(done)}",
         *([] if parts is None else [f"step: {describe_parts(parts)}"]),
         *describe_band(planned.plan, speedup(planned, planned.best), "the best baseline"),
-        f"cost: {describe_cost(found)}",
+        f"cost: {describe_cost(done)}",
     ]
     fits = missing(planned, planned.best) == 0
     kinds = describe_kinds(planned.best.prediction.memory)
@@ -153,30 +155,30 @@ def describe_planned(planned: PlanResult, parts: StepParts | None = None) -> str
     return ".\n".join(lines) + "."
 
 
-def describe_outline(own: Outline) -> str:
+def describe_outline(outline: Outline) -> str:
     """A plan: a line for each of its main layouts, and one for what holds for the whole graph."""
-    kinds = [kind.told() for kind in own.kinds[:KINDS]]
-    left = sum(kind.share for kind in own.kinds[KINDS:])
+    kinds = [kind.told() for kind in outline.kinds[:KINDS]]
+    left = sum(kind.share for kind in outline.kinds[KINDS:])
     if left:
         kinds.append(f"{left:.0%} of FLOPs otherwise: meshwright explain")
-    return "plan: " + ".\n      ".join([*kinds, *filter(None, ["; ".join(own.decided())])])
+    return "plan: " + ".\n      ".join([*kinds, *filter(None, ["; ".join(outline.decided())])])
 
 
 def describe_hints(planned: PlanResult) -> list[str]:
     """What a person would likely have asked for instead, a sentence each."""
     asked, work = planned.question, workload(planned.question.graph)
-    found, peaks = [], dict(asked.cluster.device.peak)
+    hints, peaks = [], dict(asked.cluster.device.peak)
     if 0 < work.samples < asked.cluster.devices:
-        found.append(
+        hints.append(
             f"a step has {counted(work.samples, 'sample')} for {asked.cluster.devices} devices: "
             f"--batch {asked.cluster.devices} gives each one"
         )
     if work.dtype == "float32" and peaks.get("bf16", 0.0) > 2 * peaks.get("fp32", math.inf):
-        found.append(
+        hints.append(
             "the model is in fp32, of which the device has "
             f"{peaks['fp32'] / peaks['bf16']:.0%} of the peak of bf16: --dtype bf16 --mixed"
         )
-    return [f"note: {own}." for own in found]
+    return [f"note: {hint}." for hint in hints]
 
 
 def describe_bound(planned: PlanResult) -> str:
@@ -197,30 +199,30 @@ def describe_held(planned: PlanResult) -> str:
 
 def _lacking(planned: PlanResult) -> str:
     """That nothing fits, what is missing, and what would help."""
-    own = smallest(planned)
-    memory, limit = own.prediction.memory, format_gibibytes(planned.question.memory)
+    candidate = smallest(planned)
+    memory, limit = candidate.prediction.memory, format_gibibytes(planned.question.memory)
     largest = max(parts_of(memory).items(), key=lambda part: part[1])
     return (
         f"peak memory: NOTHING fits into {limit} a device. Of all plans that were simulated the "
         f"smallest holds {format_gibibytes(memory.total)} and lacks "
-        f"{format_gibibytes(missing(planned, own))}. The largest part are {largest[0]}, "
-        f"{format_gibibytes(largest[1])}; what helps: {_help(planned, own)}"
+        f"{format_gibibytes(missing(planned, candidate))}. The largest part are {largest[0]}, "
+        f"{format_gibibytes(largest[1])}; what helps: {_help(planned, candidate)}"
     )
 
 
 def smallest(planned: PlanResult) -> Candidate:
     """Of all plans that are known the one that holds the least."""
-    known = (planned.best, *planned.front, *(own for _, own in planned.baselines))
-    return min(known, key=lambda own: own.prediction.memory.total)
+    known = (planned.best, *planned.front, *(candidate for _, candidate in planned.baselines))
+    return min(known, key=lambda candidate: candidate.prediction.memory.total)
 
 
-def _help(planned: PlanResult, own: Candidate) -> str:
-    parts, asked = parts_of(own.prediction.memory), planned.question
+def _help(planned: PlanResult, candidate: Candidate) -> str:
+    parts, asked = parts_of(candidate.prediction.memory), planned.question
     largest = max(parts, key=lambda name: parts[name])
     words = [HELPS[largest]]
-    given, most = own.plan.options.micro_batches, _most_micro_batches(own.plan)
-    if largest in (ACTIVATIONS, WORKSPACE) and most > given:
-        words.insert(0, f"more micro-batches than {given} (--fix micro-batches={most})")
+    micro_batches, most = candidate.plan.options.micro_batches, _most_micro_batches(candidate.plan)
+    if largest in (ACTIVATIONS, WORKSPACE) and most > micro_batches:
+        words.insert(0, f"more micro-batches than {micro_batches} (--fix micro-batches={most})")
     if asked.memory < asked.cluster.device.memory:
         device = format_gibibytes(asked.cluster.device.memory)
         words.append(f"a higher limit (--memory; a device has {device})")
@@ -245,27 +247,27 @@ def _most_micro_batches(plan: Plan) -> int:
 def table_of_front(planned: PlanResult) -> Table:
     """Plans that no other beats in both time and memory, the fastest first."""
     table = new_table("step>", "memory>", "fits", "plan~")
-    for own in planned.front:
+    for candidate in planned.front:
         table.add_row(
-            format_seconds(own.prediction.step),
-            format_gibibytes(own.prediction.memory.total),
-            "yes" if own.fits(planned.question.memory) else "no",
-            str(short_description(own.plan)),
-            style="bold" if own.prediction == planned.best.prediction else None,
+            format_seconds(candidate.prediction.step),
+            format_gibibytes(candidate.prediction.memory.total),
+            "yes" if candidate.fits(planned.question.memory) else "no",
+            str(short_description(candidate.plan)),
+            style="bold" if candidate.prediction == planned.best.prediction else None,
         )
     return table
 
 
-def table_of_machines(found: Sequence[PlanResult]) -> Table:
+def table_of_machines(plans: Sequence[PlanResult]) -> Table:
     """The best plans on machines of several sizes, in the order given."""
-    unit = unit_of(throughput(*found[0].best).workload)
+    unit = unit_of(throughput(*plans[0].best).workload)
     table = new_table(
         "machine", "devices>", "step>", f"{unit}/s>", f"{unit} a day>", "device time a step>",
         "memory>", "fits",
     )  # fmt: skip
-    for own in found:
-        prediction, cluster = own.best.prediction, own.question.cluster
-        done = rate(throughput(*own.best))
+    for planned in plans:
+        prediction, cluster = planned.best.prediction, planned.question.cluster
+        done = rate(throughput(*planned.best))
         table.add_row(
             describe_machine(cluster),
             str(cluster.devices),
@@ -274,7 +276,7 @@ def table_of_machines(found: Sequence[PlanResult]) -> Table:
             format_count(round(done * DAY)),
             format_seconds(prediction.step * cluster.devices),
             format_gibibytes(prediction.memory.total),
-            "yes" if own.best.fits(own.question.memory) else "no",
-            style="bold" if own is found[0] else None,
+            "yes" if planned.best.fits(planned.question.memory) else "no",
+            style="bold" if planned is plans[0] else None,
         )
     return table

@@ -31,29 +31,31 @@ def planned_document(planned: PlanResult, decisions: Sequence[Decision]) -> Docu
         "speedup": speedup(planned, best),
         "bound_s": planned.bound,
         "gap": planned.gap,
-        "baselines": {name: own.prediction.step for name, own in planned.baselines},
-        "strategies": [_strategy(planned, name, own) for name, own in planned.baselines],
+        "baselines": {name: candidate.prediction.step for name, candidate in planned.baselines},
+        "strategies": [
+            _strategy(planned, name, candidate) for name, candidate in planned.baselines
+        ],
         "refused": refused_document(planned.refused),
         "plan": outline_document(short_description(best.plan, planned.rewrites)),
-        "decisions": [decision_document(own) for own in decisions],
+        "decisions": [decision_document(decision) for decision in decisions],
         **_search(planned),
     }
 
 
 def front_document(planned: PlanResult) -> Document:
     """With `--pareto`: plans that no other beats in both time and memory, the fastest first."""
-    return {"front": [_candidate(planned, own) for own in planned.front]}
+    return {"front": [_candidate(planned, candidate) for candidate in planned.front]}
 
 
-def machines_document(found: Sequence[PlanResult]) -> Document:
+def machines_document(plans: Sequence[PlanResult]) -> Document:
     """With `--devices`: the best plans on machines of several sizes, in the order given."""
     return {
         "machines": [
-            machine_document(own.question.cluster)
-            | {"device_s": own.best.prediction.step * own.question.cluster.devices}
-            | {"bound_s": own.bound, "gap": own.gap}
-            | _candidate(own, own.best)
-            for own in found
+            machine_document(planned.question.cluster)
+            | {"device_s": planned.best.prediction.step * planned.question.cluster.devices}
+            | {"bound_s": planned.bound, "gap": planned.gap}
+            | _candidate(planned, planned.best)
+            for planned in plans
         ]
     }
 
@@ -65,39 +67,39 @@ def _search(planned: PlanResult) -> Document:
         "graphs": planned.graphs,
         "stopped": planned.stopped,
         "history": [
-            {"seconds": own.seconds, "step_s": own.step, "phase": own.phase}
-            for own in planned.history
+            {"seconds": point.seconds, "step_s": point.step, "phase": point.phase}
+            for point in planned.history
         ],
     }
 
 
-def _strategy(planned: PlanResult, name: str, own: Candidate) -> Document:
+def _strategy(planned: PlanResult, name: str, candidate: Candidate) -> Document:
     return {
         "name": name,
-        "speedup": speedup(planned, own),
-        **msgspec.to_builtins(own.plan.options),
-        **prediction_document(*own, missing(planned, own)),
+        "speedup": speedup(planned, candidate),
+        **msgspec.to_builtins(candidate.plan.options),
+        **prediction_document(*candidate, missing(planned, candidate)),
     }
 
 
-def _candidate(planned: PlanResult, own: Candidate) -> Document:
+def _candidate(planned: PlanResult, candidate: Candidate) -> Document:
     return {
-        "step_s": own.prediction.step,
-        "memory_bytes": own.prediction.memory.total,
-        "fits": own.fits(planned.question.memory),
-        "plan": outline_document(short_description(own.plan)),
+        "step_s": candidate.prediction.step,
+        "memory_bytes": candidate.prediction.memory.total,
+        "fits": candidate.fits(planned.question.memory),
+        "plan": outline_document(short_description(candidate.plan)),
     }
 
 
-def decision_document(own: Decision) -> Document:
+def decision_document(decision: Decision) -> Document:
     """A decision and its runner-up."""
     return {
-        "subject": own.subject,
-        "chosen": own.chosen,
-        "runner_up": own.runner_up,
-        "step_s": own.step,
-        "searched_s": own.searched,
-        "fix": own.fix,
-        "fits": own.fits,
-        "note": own.note,
+        "subject": decision.subject,
+        "chosen": decision.chosen,
+        "runner_up": decision.runner_up,
+        "step_s": decision.step,
+        "searched_s": decision.searched,
+        "fix": decision.fix,
+        "fits": decision.fits,
+        "note": decision.note,
     }

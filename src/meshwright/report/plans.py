@@ -74,16 +74,16 @@ def table_of_prediction(simulation: Simulation) -> Table:
     """What is predicted of a plan as a whole."""
     table = new_table("predicted", ">")
     prediction, parts = simulation.prediction, step_parts(simulation)
-    memory, found = prediction.memory, throughput(simulation.plan, prediction)
+    memory, done = prediction.memory, throughput(simulation.plan, prediction)
     table.add_row("step", format_seconds(prediction.step))
     table.add_row("  compute on the busiest device", format_seconds(parts.compute))
     table.add_row("  exposed communication", format_seconds(parts.exposed))
     table.add_row("  pipeline bubble", format_seconds(parts.bubble))
-    table.add_row(f"{unit_of(found.workload)} a second", format_rate(rate(found)))
-    table.add_row("  a device", format_rate(rate(found) / found.devices))
-    if found.mfu is not None and found.hfu is not None:
-        table.add_row("MFU", f"{found.mfu:.1%}")
-        table.add_row("HFU", f"{found.hfu:.1%}")
+    table.add_row(f"{unit_of(done.workload)} a second", format_rate(rate(done)))
+    table.add_row("  a device", format_rate(rate(done) / done.devices))
+    if done.mfu is not None and done.hfu is not None:
+        table.add_row("MFU", f"{done.mfu:.1%}")
+        table.add_row("HFU", f"{done.hfu:.1%}")
     table.add_row("communication volume", format_traffic(prediction.moved))
     table.add_row("peak memory", format_gibibytes(memory.total))
     for part, held in parts_of(memory).items():
@@ -108,16 +108,16 @@ def table_of_costs(costs: Sequence[Cost]) -> Table:
     return table
 
 
-def table_of_occupancies(found: Sequence[Occupancy]) -> Table:
+def table_of_occupancies(occupied: Sequence[Occupancy]) -> Table:
     """How busy compute streams and links are."""
     table = new_table("resource", "simulated>", "busiest (predicted)>", "of the step>", "mean>")
-    for own in found:
+    for occupancy in occupied:
         table.add_row(
-            own.kind,
-            str(own.resources),
-            format_seconds(own.busiest),
-            f"{own.busiest_share:.1%}",
-            f"{own.mean_share:.1%}",
+            occupancy.kind,
+            str(occupancy.resources),
+            format_seconds(occupancy.busiest),
+            f"{occupancy.busiest_share:.1%}",
+            f"{occupancy.mean_share:.1%}",
         )
     return table
 
@@ -136,25 +136,25 @@ def table_of_strategies(comparison: Comparison) -> Table:
     return strategies_table(
         PredictionRow(
             name,
-            own.plan,
-            own.prediction,
-            _speedup(comparison, own),
-            own.prediction.missing,
-            marked=own is searched,
+            candidate.plan,
+            candidate.prediction,
+            _speedup(comparison, candidate),
+            candidate.prediction.missing,
+            marked=candidate is searched,
         )
-        for name, own in comparison.strategies
+        for name, candidate in comparison.strategies
     )
 
 
 def describe_search(comparison: Comparison) -> str:
     """How the search went, and how far such predictions are off."""
-    found = comparison.found
-    kind = "locally optimal" if found.local_optimum else "not known to be locally optimal"
+    chains = comparison.found
+    kind = "locally optimal" if chains.local_optimum else "not known to be locally optimal"
     text = (
-        f"search: {found.proposals} proposals in {format_seconds(found.seconds)}, from "
-        f"{found.origin!r}, {kind}; {STOPPED[found.stopped]}."
+        f"search: {chains.proposals} proposals in {format_seconds(chains.seconds)}, from "
+        f"{chains.origin!r}, {kind}; {STOPPED[chains.stopped]}."
     )
-    fits = [name for name, own in comparison.strategies if not own.prediction.missing]
+    fits = [name for name, candidate in comparison.strategies if not candidate.prediction.missing]
     if comparison.searched.prediction.missing and fits:
         best = comparison.best
         text += f" Its plan does NOT fit into memory; the fastest that fits is {best!r}."
@@ -180,23 +180,23 @@ def simulation_document(simulation: Simulation, engine: str) -> Document:
         **parts_document(step_parts(simulation)),
         "costliest": [
             {
-                "kind": own.kind,
-                "subject": own.subject,
-                "times": own.times,
-                "predicted_s": own.seconds,
-                "share": own.share,
+                "kind": cost.kind,
+                "subject": cost.subject,
+                "times": cost.times,
+                "predicted_s": cost.seconds,
+                "share": cost.share,
             }
-            for own in costliest(simulation, MOST)
+            for cost in costliest(simulation, MOST)
         ],
         "resources": [
             {
-                "kind": own.kind,
-                "simulated": own.resources,
-                "busiest_s": own.busiest,
-                "busiest_share": own.busiest_share,
-                "mean_share": own.mean_share,
+                "kind": occupancy.kind,
+                "simulated": occupancy.resources,
+                "busiest_s": occupancy.busiest,
+                "busiest_share": occupancy.busiest_share,
+                "mean_share": occupancy.mean_share,
             }
-            for own in occupancies(simulation)
+            for occupancy in occupancies(simulation)
         ],
     }
 
@@ -210,10 +210,10 @@ def comparison_document(comparison: Comparison, asked: Document) -> Document:
         **machine_document(plan.cluster),
         **asked,
         "strategies": [
-            {"name": name, "speedup": _speedup(comparison, own)}
-            | msgspec.to_builtins(own.plan.options)
-            | prediction_document(*own, own.prediction.missing)
-            for name, own in comparison.strategies
+            {"name": name, "speedup": _speedup(comparison, candidate)}
+            | msgspec.to_builtins(candidate.plan.options)
+            | prediction_document(*candidate, candidate.prediction.missing)
+            for name, candidate in comparison.strategies
         ],
         "best": comparison.best,
         "refused": refused_document(comparison.refused),
@@ -221,25 +221,25 @@ def comparison_document(comparison: Comparison, asked: Document) -> Document:
     }
 
 
-def _search_document(found: ChainsResult) -> Document:
+def _search_document(chains: ChainsResult) -> Document:
     return {
-        "proposals": found.proposals,
-        "seconds": found.seconds,
-        "origin": found.origin,
-        "local_optimum": found.local_optimum,
-        "stopped": found.stopped,
+        "proposals": chains.proposals,
+        "seconds": chains.seconds,
+        "origin": chains.origin,
+        "local_optimum": chains.local_optimum,
+        "stopped": chains.stopped,
         "history": [
             {"proposals": proposals, "seconds": seconds, "step_s": nanoseconds / NANO}
-            for proposals, seconds, nanoseconds in found.history
+            for proposals, seconds, nanoseconds in chains.history
         ],
     }
 
 
-def _speedup(comparison: Comparison, own: Candidate) -> float | None:
+def _speedup(comparison: Comparison, candidate: Candidate) -> float | None:
     """How much faster a strategy is than the fastest baseline that fits, if any does."""
     steps = [
         other.prediction.step
         for _, other in comparison.strategies[:-1]
         if not other.prediction.missing
     ]
-    return min(steps) / own.prediction.step if steps else None
+    return min(steps) / candidate.prediction.step if steps else None

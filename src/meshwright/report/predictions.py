@@ -40,21 +40,21 @@ class PredictionRow(NamedTuple):
 
 def strategies_table(rows: Iterable[PredictionRow]) -> Table:
     """Strategies side by side."""
-    own = tuple(rows)
-    unit = unit_of(workload(own[-1].plan.graph)) if own else "samples"
+    listed = tuple(rows)
+    unit = unit_of(workload(listed[-1].plan.graph)) if listed else "samples"
     table = new_table(
         "strategy", "micro-batches>", "step>", f"{unit}/s/device>", "MFU>", "speed-up>",
         "peak memory>",
     )  # fmt: skip
     table.add_column("fits")
-    for row in own:
-        found = throughput(row.plan, row.prediction)
+    for row in listed:
+        done = throughput(row.plan, row.prediction)
         table.add_row(
             row.name,
             str(row.plan.options.micro_batches),
             format_seconds(row.prediction.step),
-            format_rate(rate(found) / found.devices),
-            mfu_cell(found),
+            format_rate(rate(done) / done.devices),
+            mfu_cell(done),
             "" if row.speedup is None else f"{row.speedup:.2f}x",
             format_gibibytes(row.prediction.memory.total),
             f"over {format_gibibytes(row.missing)}" if row.missing else "yes",

@@ -18,9 +18,13 @@ from meshwright.validate.published.summary import PublishedErrors, PublishedSumm
 def table_of_published_errors(named: str, errors: Mapping[str, PublishedErrors]) -> Table:
     """Errors of groups of rows."""
     table = new_table(named, "rows>", "median error>", "90th percentile>", "signed median>")
-    for name, own in errors.items():
+    for name, stats in errors.items():
         table.add_row(
-            name, str(own.rows), f"{own.median:.1%}", f"{own.ninetieth:.1%}", f"{own.signed:+.1%}"
+            name,
+            str(stats.rows),
+            f"{stats.median:.1%}",
+            f"{stats.ninetieth:.1%}",
+            f"{stats.signed:+.1%}",
         )
     return table
 
@@ -43,10 +47,10 @@ def describe_published(summary: PublishedSummary) -> str:
         "memory or an out-of-memory.",
     ]
     if summary.memory is not None:
-        own = summary.memory
+        memory = summary.memory
         lines.append(
-            f"Peak memory of {own.rows} rows: median error {own.median:.1%}, 90th percentile "
-            f"{own.ninetieth:.1%}, signed median {own.signed:+.1%}."
+            f"Peak memory of {memory.rows} rows: median error {memory.median:.1%}, 90th percentile "
+            f"{memory.ninetieth:.1%}, signed median {memory.signed:+.1%}."
         )
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ from meshwright.rewrite.verify.verdict import Counterexample
 
 
 def library_document(
-    found: Sequence[tuple[RuleSection, Sequence[Rule]]], certificates: Mapping[str, Certificate]
+    sections: Sequence[tuple[RuleSection, Sequence[Rule]]], certificates: Mapping[str, Certificate]
 ) -> Document:
     """`rules list --json`."""
     rules = [
@@ -32,8 +32,8 @@ def library_document(
             "cases": certificates[rule.name].cases,
             "digest": certificates[rule.name].digest,
         }
-        for section, own in found
-        for rule in own
+        for section, section_rules in sections
+        for rule in section_rules
     ]
     return {"count": len(rules), "rules": rules}
 
@@ -73,14 +73,14 @@ def verdicts_document(judged: JudgedRules) -> Document:
     }
 
 
-def _counterexample(found: Counterexample | None) -> Document | None:
-    if found is None:
+def _counterexample(counterexample: Counterexample | None) -> Document | None:
+    if counterexample is None:
         return None
     return {
-        "tensors": {name: msgspec.to_builtins(shape) for name, shape in found.tensors},
-        "attributes": dict(found.attributes),
-        "seed": found.seed,
-        "difference": found.difference,
+        "tensors": {name: msgspec.to_builtins(shape) for name, shape in counterexample.tensors},
+        "attributes": dict(counterexample.attributes),
+        "seed": counterexample.seed,
+        "difference": counterexample.difference,
     }
 
 
@@ -89,12 +89,14 @@ def forms_document(rules: Sequence[Rule]) -> Document:
     return {"rules": [{"name": rule.name, "text": str(rule)} for rule in rules]}
 
 
-def generated_document(rules: Sequence[Rule], found: GeneratedRules, seconds: float) -> Document:
+def generated_document(
+    rules: Sequence[Rule], generated: GeneratedRules, seconds: float
+) -> Document:
     """`rules generate --json`; the time is measured."""
     return {
         **forms_document(rules),
-        "stopped": found.stopped,
-        "sizes": [msgspec.to_builtins(own) for own in found.tallies],
+        "stopped": generated.stopped,
+        "sizes": [msgspec.to_builtins(tally) for tally in generated.tallies],
         "measured_s": seconds,
     }
 
@@ -104,7 +106,7 @@ def matches_document(graph: OperatorGraph, matches: Sequence[Match]) -> Document
     return {
         "graph": graph.name,
         "operators": len(graph.operators),
-        "matches": [_match(own) for own in matches],
+        "matches": [_match(match) for match in matches],
     }
 
 
@@ -115,15 +117,16 @@ def applied_document(applied: Sequence[RewriteStep]) -> Document:
         "graph": graph.name,
         "operators": len(graph.operators),
         "applied": [
-            {**_match(own.match), "gone": list(own.gone), "came": list(own.came)} for own in applied
+            {**_match(step.match), "gone": list(step.gone), "came": list(step.came)}
+            for step in applied
         ],
     }
 
 
-def _match(own: Match) -> Document:
+def _match(match: Match) -> Document:
     return {
-        "rule": own.rule.name,
-        "outputs": list(own.outputs),
-        "tensors": dict(own.tensors),
-        "settings": dict(own.settings),
+        "rule": match.rule.name,
+        "outputs": list(match.outputs),
+        "tensors": dict(match.tensors),
+        "settings": dict(match.settings),
     }

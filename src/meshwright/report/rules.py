@@ -96,8 +96,8 @@ def _tree(term: Tensor) -> Tree:
     output = f".{term.output}" if term.output else ""
     style = MARK if term.operator in PARALLEL else ""
     tree = Tree(Text(f"{term.operator}{attributes}{output}", style))
-    for own in term.inputs:
-        tree.children.append(_tree(own))
+    for operand in term.inputs:
+        tree.children.append(_tree(operand))
     return tree
 
 
@@ -137,12 +137,12 @@ def condition_in_words(condition: Condition | Plain) -> str:
     """
     if isinstance(condition, Plain):
         return f"{condition.tensor} is in one piece: not cut, no copies, no sums, no steps"
-    left, right = (_quantity(own) for own in (condition.left, condition.right))
+    left, right = (_quantity(quantity) for quantity in (condition.left, condition.right))
     return f"{left} {_RELATIONS[condition.relation]} {right}"
 
 
-def _quantity(own: Quantity) -> str:
-    match own:
+def _quantity(quantity: Quantity) -> str:
+    match quantity:
         case Size(tensor=tensor, dim=dim):
             return f"the number of {dim} of {tensor}" if dim in AXES else (
                 f"the size of dim {dim} of {tensor}"
@@ -152,7 +152,7 @@ def _quantity(own: Quantity) -> str:
         case Rank(tensor=tensor, less=less):
             return f"the number of dims of {tensor}" + (f" less {less}" if less else "")
         case _:
-            return str(own)
+            return str(quantity)
 
 
 def _axis(axis: Attribute) -> str:
@@ -192,7 +192,9 @@ def table_of_matches(matches: Sequence[Match], most: int) -> Table:
     for match in matches[:most]:
         name = match.rule.name
         places[name] = places.get(name, 0) + 1
-        bound = ", ".join(f"{own} = {value}" for own, value in (*match.tensors, *match.settings))
+        bound = ", ".join(
+            f"{variable} = {value}" for variable, value in (*match.tensors, *match.settings)
+        )
         table.add_row(name, str(places[name]), ", ".join(match.outputs), bound)
     return table
 
@@ -208,7 +210,7 @@ def table_of_tallies(tallies: Sequence[Tally]) -> Table:
     """What the generator saw and found, a line for each size of graphs."""
     table = new_table("operators>", "graphs>", "with names>", "equal pairs>", "implied>", "rules>",
                       "unproved>")  # fmt: skip
-    for own in tallies:
-        table.add_row(*map(str, (own.operators, own.graphs, own.elements, own.candidates,
-                                 own.pruned, own.rules, own.unproved)))  # fmt: skip
+    for tally in tallies:
+        table.add_row(*map(str, (tally.operators, tally.graphs, tally.elements, tally.candidates,
+                                 tally.pruned, tally.rules, tally.unproved)))  # fmt: skip
     return table

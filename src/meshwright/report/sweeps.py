@@ -46,7 +46,9 @@ def table_of_sweep(outcomes: Sequence[Outcome]) -> Table:
 def describe_failures(outcomes: Sequence[Outcome]) -> str:
     """A sentence for each job that went wrong."""
     return "\n".join(
-        f"{own.task}: {own.sentence}" for _, own in outcomes if isinstance(own, Failed)
+        f"{failure.task}: {failure.sentence}"
+        for _, failure in outcomes
+        if isinstance(failure, Failed)
     )
 
 
@@ -65,7 +67,7 @@ def document_of_sweep(outcomes: Sequence[Outcome], jobs: int, stopped: Stopped) 
     return {
         "stopped": stopped,
         "jobs": jobs,
-        "rows": [_flat(job, own) for job, own in outcomes],
+        "rows": [_flat(job, outcome) for job, outcome in outcomes],
     }
 
 
@@ -75,10 +77,12 @@ def csv_of_sweep(outcomes: Sequence[Outcome]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_flat(job, own) for job, own in outcomes)
+    writer.writerows(_flat(job, outcome) for job, outcome in outcomes)
     return text.getvalue()
 
 
-def _flat(job: Job, own: JobRow | Failed) -> Document:
-    row = {"error": own.sentence} if isinstance(own, Failed) else msgspec.to_builtins(own)
+def _flat(job: Job, outcome: JobRow | Failed) -> Document:
+    row = (
+        {"error": outcome.sentence} if isinstance(outcome, Failed) else msgspec.to_builtins(outcome)
+    )
     return {"model": job.model, "cluster": job.cluster, "batch": job.batch, **row}

@@ -22,9 +22,9 @@ def table_of_clusters(clusters: Sequence[Machine]) -> Table:
     table = new_table("cluster", "levels", "devices>", "device", "description~")
     for cluster in clusters:
         name, description = cluster.name, cluster.description
-        for number, own in enumerate(regular_parts(cluster)):
-            levels = ("+ " if number else "") + levels_text(own)
-            table.add_row(name, levels, str(own.devices), own.device.name, description)
+        for number, part in enumerate(regular_parts(cluster)):
+            levels = ("+ " if number else "") + levels_text(part)
+            table.add_row(name, levels, str(part.devices), part.device.name, description)
             name = description = ""
     return table
 

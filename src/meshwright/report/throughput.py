@@ -20,15 +20,15 @@ AMOUNT = 1e9
 """Tokens, or samples, that device-hours are told for."""
 
 
-def describe_workload(own: Workload) -> str:
+def describe_workload(workload: Workload) -> str:
     """Batch, sequence and dtype.
 
     >>> describe_workload(Workload(samples=64, sequence=8192, dtype="bfloat16", model_flops=1))
     'batch 64 x 8192 tokens, bf16'
     """
-    tokens = f" x {own.sequence} tokens" if own.sequence else ""
-    batch = f"batch {own.samples}{tokens}, " if own.samples else ""
-    return batch + SHORT.get(own.dtype, own.dtype)
+    tokens = f" x {workload.sequence} tokens" if workload.sequence else ""
+    batch = f"batch {workload.samples}{tokens}, " if workload.samples else ""
+    return batch + SHORT.get(workload.dtype, workload.dtype)
 
 
 def describe_training(plan: Plan) -> str:
@@ -37,27 +37,27 @@ def describe_training(plan: Plan) -> str:
     return plan.options.optimizer + mixed
 
 
-def unit_of(own: Workload) -> str:
+def unit_of(workload: Workload) -> str:
     """What is counted."""
-    return "tokens" if own.tokens else "samples"
+    return "tokens" if workload.tokens else "samples"
 
 
-def rate(own: Throughput) -> float:
+def rate(throughput: Throughput) -> float:
     """Tokens a second, or samples where there are none."""
-    return own.tokens_per_s or own.samples_per_s
+    return throughput.tokens_per_s or throughput.samples_per_s
 
 
-def describe_throughput(own: Throughput) -> str:
+def describe_throughput(throughput: Throughput) -> str:
     """Tokens or samples a second, of all devices and of one; MFU and HFU."""
-    unit, value = unit_of(own.workload), rate(own)
-    words = [f"{format_rate(value)} {unit}/s, {format_rate(value / own.devices)} a device"]
-    if own.mfu is not None and own.hfu is not None:
-        peak = f"{format_count(own.peak or 0.0)}FLOP/s {SHORT.get(own.workload.dtype, '')}"
-        words.append(f"MFU {own.mfu:.1%}, HFU {own.hfu:.1%} of {peak.rstrip()}")
+    unit, value = unit_of(throughput.workload), rate(throughput)
+    words = [f"{format_rate(value)} {unit}/s, {format_rate(value / throughput.devices)} a device"]
+    if throughput.mfu is not None and throughput.hfu is not None:
+        peak = f"{format_count(throughput.peak or 0.0)}FLOP/s {SHORT.get(throughput.workload.dtype, '')}"
+        words.append(f"MFU {throughput.mfu:.1%}, HFU {throughput.hfu:.1%} of {peak.rstrip()}")
     return "; ".join(words)
 
 
-def describe_cost(own: Throughput) -> str:
+def describe_cost(throughput: Throughput) -> str:
     """Device-hours of a billion tokens or samples.
 
     >>> work = Workload(samples=1000, sequence=1000, dtype="bfloat16", model_flops=1)
@@ -66,51 +66,51 @@ def describe_cost(own: Throughput) -> str:
     ...     workload=work, step=Seconds(3.6), devices=10, executed_flops=1, peak=None))
     '10.0 device-hours for 1 B tokens (1.0 h on these 10 devices)'
     """
-    hours = own.device_hours(AMOUNT)
+    hours = throughput.device_hours(AMOUNT)
     if not math.isfinite(hours):
         return "device-hours are not known: the graph does not tell its samples"
-    alone = own.days(AMOUNT) * 24
+    alone = throughput.days(AMOUNT) * 24
     return (
-        f"{hours:,.1f} device-hours for 1 B {unit_of(own.workload)} "
-        f"({alone:,.1f} h on these {own.devices} devices)"
+        f"{hours:,.1f} device-hours for 1 B {unit_of(throughput.workload)} "
+        f"({alone:,.1f} h on these {throughput.devices} devices)"
     )
 
 
-def describe_parts(own: StepParts) -> str:
+def describe_parts(parts: StepParts) -> str:
     """A step as what it is made of."""
     words = [
-        f"computing {format_seconds(own.compute)}",
-        f"exposed communication {format_seconds(own.exposed)}",
+        f"computing {format_seconds(parts.compute)}",
+        f"exposed communication {format_seconds(parts.exposed)}",
     ]
-    if own.bubble:
-        words.append(f"pipeline bubble {format_seconds(own.bubble)}")
-    return f"{format_seconds(own.step)} = {' + '.join(words)}"
+    if parts.bubble:
+        words.append(f"pipeline bubble {format_seconds(parts.bubble)}")
+    return f"{format_seconds(parts.step)} = {' + '.join(words)}"
 
 
-def mfu_cell(own: Throughput) -> str:
+def mfu_cell(throughput: Throughput) -> str:
     """MFU in a table."""
-    return "" if own.mfu is None else f"{own.mfu:.1%}"
+    return "" if throughput.mfu is None else f"{throughput.mfu:.1%}"
 
 
-def throughput_document(own: Throughput) -> Document:
+def throughput_document(throughput: Throughput) -> Document:
     """For scripts; null where something is not known."""
-    work = own.workload
-    hours = own.device_hours(AMOUNT)
+    work = throughput.workload
+    hours = throughput.device_hours(AMOUNT)
     return {
         "batch": work.samples,
         "sequence": work.sequence,
         "dtype": work.dtype,
-        "samples_per_s": own.samples_per_s,
-        "tokens_per_s": own.tokens_per_s,
-        "per_device_per_s": rate(own) / own.devices,
+        "samples_per_s": throughput.samples_per_s,
+        "tokens_per_s": throughput.tokens_per_s,
+        "per_device_per_s": rate(throughput) / throughput.devices,
         "model_flops": work.model_flops,
-        "executed_flops": own.executed_flops,
-        "mfu": own.mfu,
-        "hfu": own.hfu,
+        "executed_flops": throughput.executed_flops,
+        "mfu": throughput.mfu,
+        "hfu": throughput.hfu,
         "device_hours_per_billion": hours if math.isfinite(hours) else None,
     }
 
 
-def parts_document(own: StepParts) -> Document:
+def parts_document(parts: StepParts) -> Document:
     """What a step is made of, for scripts."""
-    return {"exposed_communication_s": own.exposed, "bubble_s": own.bubble}
+    return {"exposed_communication_s": parts.exposed, "bubble_s": parts.bubble}

@@ -122,9 +122,11 @@ def _layout(simulation: Simulation, unit: int) -> str:
 
 def _memory(curve: MemoryCurve, process: int) -> Iterator[Event]:
     """What a device holds from each moment on; of several changes at a moment the last counts."""
-    own = curve.standing
-    parameters, optimizer, inputs = map(round, (own.parameters, own.optimizer, own.inputs))
-    libraries = round(sum(own)) - parameters - optimizer - inputs
+    standing = curve.standing
+    parameters, optimizer, inputs = map(
+        round, (standing.parameters, standing.optimizer, standing.inputs)
+    )
+    libraries = round(sum(standing)) - parameters - optimizer - inputs
     moments = curve.nanoseconds.tolist()
     for number, moment in enumerate(moments):
         if number + 1 < len(moments) and moments[number + 1] == moment:

@@ -61,7 +61,7 @@ def operators_document(
         }
         for it in comparisons
     ]
-    summary = {kind: msgspec.to_builtins(own) for kind, own in errors.items()}
+    summary = {kind: msgspec.to_builtins(stats) for kind, stats in errors.items()}
     return {"origin": msgspec.to_builtins(origin), "rows": rows, "summary": summary}
 
 

@@ -82,8 +82,8 @@ def table_of_realigned(comparisons: Sequence[P2Comparison]) -> Table:
 def table_of_operator_errors(errors: Mapping[str, OperatorErrors]) -> Table:
     """How far predicted operators are from measured ones, the most frequent kinds first."""
     table = new_table("operator", "passes>", "median error>", "90th percentile>")
-    for kind, own in sorted(errors.items(), key=lambda item: -item[1].passes):
-        table.add_row(kind, str(own.passes), f"{own.median:.1%}", f"{own.ninetieth:.1%}")
+    for kind, stats in sorted(errors.items(), key=lambda item: -item[1].passes):
+        table.add_row(kind, str(stats.passes), f"{stats.median:.1%}", f"{stats.ninetieth:.1%}")
     return table
 
 
@@ -96,17 +96,17 @@ def table_of_steps_measured(comparisons: Sequence[StepComparison]) -> Table:
         table.add_column(column, justify="right")
     table.add_column("paced by")
     for it in comparisons:
-        own = it.row.measured
-        spread = (max(own.samples) - min(own.samples)) / own.seconds
+        measured = it.row.measured
+        spread = (max(measured.samples) - min(measured.samples)) / measured.seconds
         table.add_row(
             it.row.workload,
             str(it.row.batch),
             it.row.optimizer,
-            format_seconds(own.seconds),
+            format_seconds(measured.seconds),
             f"{spread:.0%}",
             format_seconds(it.predicted_s),
             f"{it.time_error:+.1%}",
-            format_gibibytes(own.peak),
+            format_gibibytes(measured.peak),
             format_gibibytes(it.predicted_bytes),
             f"{it.memory_error:+.1%}",
             "host" if it.launching else "device",
@@ -118,10 +118,10 @@ def table_of_collectives(groups: Sequence[AllReduceErrors]) -> Table:
     """How far predicted AllReduces are from measured ones, by machine and group size."""
     small = f"up to {format_gibibytes(SMALL)}>"
     table = new_table("machine", "ranks>", "rows>", "mean error>", small, "worst>", "most bytes>")
-    for own in groups:
-        few = "" if own.small is None else f"{own.small:.1%}"
-        errors = (f"{own.mean:.1%}", few, f"{own.worst:.1%}", f"{own.largest:+.1%}")
-        table.add_row(own.gpu, str(own.ranks), str(own.rows), *errors)
+    for group in groups:
+        few = "" if group.small is None else f"{group.small:.1%}"
+        errors = (f"{group.mean:.1%}", few, f"{group.worst:.1%}", f"{group.largest:+.1%}")
+        table.add_row(group.gpu, str(group.ranks), str(group.rows), *errors)
     return table
 
 

@@ -34,7 +34,7 @@ class WhatIf(NamedTuple):
     plan: str
 
 
-def what_ifs(best: Candidate, found: tuple[Replanned, ...]) -> list[WhatIf]:
+def what_ifs(best: Candidate, replanned: tuple[Replanned, ...]) -> list[WhatIf]:
     """A line for the plan itself, then one for each change."""
     before = rate(throughput(*best))
     memory = format_gibibytes(best.prediction.memory.total)
@@ -48,32 +48,32 @@ def what_ifs(best: Candidate, found: tuple[Replanned, ...]) -> list[WhatIf]:
             str(short_description(best.plan)),
         )
     ]
-    for own in found:
-        if own.planned is None:
-            lines.append(WhatIf(own.change, "", "", "", "", own.note))
+    for alternative in replanned:
+        if alternative.planned is None:
+            lines.append(WhatIf(alternative.change, "", "", "", "", alternative.note))
             continue
-        other = own.planned.best
-        done, lacks = rate(throughput(*other)), missing(own.planned, other)
+        other = alternative.planned.best
+        done, lacks = rate(throughput(*other)), missing(alternative.planned, other)
         held = format_gibibytes(other.prediction.memory.total)
         lines.append(
             WhatIf(
-                own.change,
+                alternative.change,
                 format_seconds(other.prediction.step),
                 format_rate(done),
                 f"{done / before - 1:+.1%}",
                 f"{held}, over {format_gibibytes(lacks)}" if lacks else held,
-                str(short_description(other.plan, own.planned.rewrites)),
+                str(short_description(other.plan, alternative.planned.rewrites)),
             )
         )
     return lines
 
 
-def table_of_what_ifs(own: Explained) -> Table:
+def table_of_what_ifs(explained: Explained) -> Table:
     """The best plan for each change, as a search found it."""
-    best = own.planned.best
+    best = explained.planned.best
     unit = unit_of(throughput(*best).workload)
     table = new_table("what if~", "step>", f"{unit}/s>", "gain>", "peak memory>", "plan~")
-    for line in what_ifs(best, own.what_ifs):
+    for line in what_ifs(best, explained.what_ifs):
         table.add_row(*line)
     return table
 
@@ -85,7 +85,7 @@ def describe_what_ifs() -> str:
     )
 
 
-def what_ifs_document(own: Explained) -> list[Document]:
+def what_ifs_document(explained: Explained) -> list[Document]:
     """The same for scripts."""
     return [
         {
@@ -99,5 +99,5 @@ def what_ifs_document(own: Explained) -> list[Document]:
             "plan": "" if it.planned is None else str(short_description(it.planned.plan)),
             "note": it.note,
         }
-        for it in own.what_ifs
+        for it in explained.what_ifs
     ]

@@ -95,8 +95,8 @@ def explain_ranking(ranking: Sequence[RankedPlacement], level_names: Sequence[st
     ]
     if slower is not None:
         ratio = slower.best_seconds / best.best_seconds
-        there = _where(slower.placement, slower.reductions[telling], level_names)
-        sentences.append(f"The next best, {slower.placement}, takes {ratio:.3g}x as long: {there}.")
+        where = _where(slower.placement, slower.reductions[telling], level_names)
+        sentences.append(f"The next best, {slower.placement}, takes {ratio:.3g}x as long: {where}.")
     elif len(ranking) > 1:
         sentences.append("All other placements are predicted to be as fast.")
     return " ".join(sentences)

@@ -67,7 +67,7 @@ class LossStep(Function):
         """Hand out gradients."""
         _refuse_again(ctx)
         loss, *outputs = arriving
-        if any(own is not None for own in outputs):
+        if any(gradient is not None for gradient in outputs):
             raise InputError(
                 "a gradient came for an output of a call that was given its targets: its backward "
                 "pass was done with its loss",
@@ -86,11 +86,11 @@ class OutputStep(Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, around: Around, values: Values, apart: Apart) -> Any:
         """The outputs."""
-        own = apart.executor
-        own.there(values, train=True, training=around.training)
-        outputs = own.outputs(apart.returning, share=around.share)
+        executor = apart.executor
+        executor.there(values, train=True, training=around.training)
+        outputs = executor.outputs(apart.returning, share=around.share)
         _note(ctx, around)
-        ctx.apart, ctx.waiting, ctx.share = apart, own.waiting(), around.share
+        ctx.apart, ctx.waiting, ctx.share = apart, executor.waiting(), around.share
         return tuple(outputs)
 
     @staticmethod
@@ -114,11 +114,11 @@ def _taken(executor: Executor) -> list[tuple[Any, Tensor]]:
     """The gradients of a step: theirs alone who take them, so that a loop that forgets its
     gradients gets their memory back.
     """
-    pieces = [own for own in executor.parameters.pieces.values() if own.gradient is not None]
-    found = [(own, own.gradient) for own in pieces]
-    for own in pieces:
-        own.gradient = None
-    return found  # type: ignore[return-value]
+    pieces = [piece for piece in executor.parameters.pieces.values() if piece.gradient is not None]
+    gradients = [(piece, piece.gradient) for piece in pieces]
+    for taken in pieces:
+        taken.gradient = None
+    return gradients  # type: ignore[return-value]
 
 
 def _refuse_again(ctx: Any) -> None:

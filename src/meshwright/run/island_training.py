@@ -54,18 +54,20 @@ class IslandRun(NamedTuple):
 
 
 def train_on_islands(
-    task: IslandTask, told: Callable[[int, float, float], None] | None = None
+    task: IslandTask, report: Callable[[int, float, float], None] | None = None
 ) -> IslandRun:
     """Train on this rank, which has a process group; the first rank tells of steps."""
     torch.manual_seed(task.seed)
     graph, first = whole_model(task.plan), dist.get_rank() == 0
     example = example_fitting(graph, task.plan.batch, task.model)
     values = {
-        name: own.detach().to(torch_dtype(graph.specs[name].dtype))
-        for name, own in values_of(example, graph).items()
+        name: value.detach().to(torch_dtype(graph.specs[name].dtype))
+        for name, value in values_of(example, graph).items()
     }
     state, device = example.model.state_dict(), device_of_rank()
-    constants = {own.name: values[own.name] for own in graph.buffers if own.name not in state}
+    constants = {
+        buffer.name: values[buffer.name] for buffer in graph.buffers if buffer.name not in state
+    }
     seconds, losses = list[float](), list[float]()
     options = task.plan.parts[0].plan.options
     with parallelize_islands(
@@ -82,8 +84,8 @@ def train_on_islands(
             wait(device)
             seconds.append(time.perf_counter() - begin)
             losses.append(loss.item())
-            if first and told is not None:
-                told(len(losses) - 1, losses[-1], seconds[-1])
+            if first and report is not None:
+                report(len(losses) - 1, losses[-1], seconds[-1])
     if len(losses) <= WARM_UP:
         raise InputError(
             f"the data ends after {counted(len(losses), 'step')}",
@@ -94,17 +96,21 @@ def train_on_islands(
 
 def whole_model(plan: IslandPlan) -> OperatorGraph:
     """What all parts have of the model; of stages without its operators."""
-    graphs = [own.plan.graph for own in plan.parts]
+    graphs = [part.plan.graph for part in plan.parts]
     if plan.stages == 1:
         largest = max(plan.parts, key=lambda part: part.share)
         return with_samples(largest.plan.graph, plan.batch)
-    inputs = {own.name: own for graph in graphs for own in graph.inputs}
-    parameters = {own.tensor.name: own for graph in graphs for own in graph.parameters}
-    buffers = {own.name: own for graph in graphs for own in graph.buffers}
+    inputs = {tensor.name: tensor for graph in graphs for tensor in graph.inputs}
+    parameters = {
+        parameter.tensor.name: parameter for graph in graphs for parameter in graph.parameters
+    }
+    buffers = {buffer.name: buffer for graph in graphs for buffer in graph.buffers}
     return OperatorGraph(
         name=graphs[0].name,
         inputs=tuple(inputs[name] for name in plan.inputs),
-        parameters=tuple(own for name, own in parameters.items() if not name.startswith(GATE)),
+        parameters=tuple(
+            parameter for name, parameter in parameters.items() if not name.startswith(GATE)
+        ),
         buffers=tuple(buffers.values()),
         operators=(),
     )
@@ -117,11 +123,11 @@ def _batches(
     if task.data is None:
         yield from repeat(tuple(values[tensor.name] for tensor in graph.inputs))
         return
-    found = loaded_function(parse_source(task.data))()
-    if not isinstance(found, Iterable):
+    batches = loaded_function(parse_source(task.data))()
+    if not isinstance(batches, Iterable):
         raise InputError(
-            f"{task.data!r} gives a {type(found).__name__}",
+            f"{task.data!r} gives a {type(batches).__name__}",
             "have it return or yield batches: tuples of the model's inputs, then targets",
         )
-    for batch in found:
+    for batch in batches:
         yield in_planned_dtypes(pytree.tree_leaves(batch), graph)

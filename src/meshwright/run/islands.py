@@ -43,7 +43,7 @@ class OnIslands(nn.Module):
     def __init__(self, plan: IslandPlan, number: int, inner: Parallelized, across: Across) -> None:
         super().__init__()
         self.plan, self.inner, self._number, self._across = plan, inner, number, across
-        before = sum(own.share for own in plan.parts[:number])
+        before = sum(part.share for part in plan.parts[:number])
         self._rows = (before, before + plan.parts[number].share)
         graph = plan.parts[number].plan.graph
         # Of a share of one sample nobody can tell which dim it lies along.
@@ -73,16 +73,16 @@ class OnIslands(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The loss of a batch, of which every rank gives all."""
-        names = [own.name for own in self._graph.inputs]
+        names = [tensor.name for tensor in self._graph.inputs]
         if len(inputs) != len(names):
             raise InputError(
                 f"the model gets {counted(len(inputs), 'input')}",
                 f"give {', '.join(names)} in this order",
             )
-        own = {name: self._cut(name, value) for name, value in zip(names, inputs, strict=True)}
-        self._weight = self._weight_of(dict(zip(names, inputs, strict=True)), own)
-        found: Tensor = self.inner(*own.values())
-        return found
+        pieces = {name: self._cut(name, value) for name, value in zip(names, inputs, strict=True)}
+        self._weight = self._weight_of(dict(zip(names, inputs, strict=True)), pieces)
+        loss: Tensor = self.inner(*pieces.values())
+        return loss
 
     def _cut(self, name: str, value: Tensor) -> Tensor:
         """The samples of an input that are for this part."""
@@ -98,7 +98,7 @@ class OnIslands(nn.Module):
         first, last = self._rows
         return value.narrow(dim, first, last - first).contiguous()
 
-    def _weight_of(self, whole: dict[str, Tensor], own: dict[str, Tensor]) -> float:
+    def _weight_of(self, whole: dict[str, Tensor], pieces: dict[str, Tensor]) -> float:
         """What this part's loss and gradients count: its share of all terms of a mean."""
         if self._law == "sum":
             return 1.0
@@ -106,7 +106,7 @@ class OnIslands(nn.Module):
             return self.part.share / self.plan.batch
         name, ignored = self._counted
         total = int((whole[name] != ignored).sum())
-        return int((own[name] != ignored).sum()) / max(total, 1)
+        return int((pieces[name] != ignored).sum()) / max(total, 1)
 
     def _finished(self, loss: Tensor, train: bool) -> Tensor:
         """The loss of all parts; gradients are summed across them."""
@@ -124,11 +124,11 @@ def rank_parts(plan: IslandPlan) -> tuple[Members, ...]:
 
     Devices of an island that no part uses have none.
     """
-    found, first = [], 0
-    for own in plan.parts:
-        found.append(tuple(range(first, first + own.plan.cluster.devices)))
-        first += own.plan.cluster.devices
-    return tuple(found)
+    ranks, first = [], 0
+    for part in plan.parts:
+        ranks.append(tuple(range(first, first + part.plan.cluster.devices)))
+        first += part.plan.cluster.devices
+    return tuple(ranks)
 
 
 def parallelize_islands(
@@ -158,7 +158,7 @@ def parallelize_islands(
         )
     loss_law(plan.parts[-1].plan.graph)
     rank = dist.get_rank()
-    number = next(n for n, own in enumerate(ranks) if rank in own)
+    number = next(n for n, members in enumerate(ranks) if rank in members)
     store = dist.distributed_c10d._get_default_store()
     dist.barrier()
     dist.destroy_process_group()
@@ -171,9 +171,9 @@ def parallelize_islands(
     across = PrefixStore("meshwright/across", store)
     if plan.stages > 1:
         watch = Watchdog(PrefixStore("meshwright/watch", store), rank, total, limit=limit)
-        given = constants or {}
-        return on_stages(model, plan, ranks, rank, across, watch, device=device, constants=given)
-    plans = [own.plan for own in plan.parts]
+        tensors = constants or {}
+        return on_stages(model, plan, ranks, rank, across, watch, device=device, constants=tensors)
+    plans = [part.plan for part in plan.parts]
     inner = parallelize(
         model, plans[number], device=device, constants=constants, limit=limit, dtensors=False
     )

@@ -105,10 +105,10 @@ def _refuse_steps(optimizer: Optimizer, *_: object) -> None:
 
 def _owner(parameters: Iterable[object], gradients: Iterable[object] = ()) -> Any | None:
     """The module to which any of some parameters or gradients belong."""
-    given = {id(own) for own in (*parameters, *gradients)}
+    ids = {id(tensor) for tensor in (*parameters, *gradients)}
     for module in tuple(_known):
-        for own in module.parameters():
-            if id(own) in given or (own.grad is not None and id(own.grad) in given):
+        for parameter in module.parameters():
+            if id(parameter) in ids or (parameter.grad is not None and id(parameter.grad) in ids):
                 return module
     return None
 
@@ -129,16 +129,16 @@ def _teach_norms() -> None:
         module = _owner(listed)
         whole = module is not None and _all_of(module, listed)
         if module is None or (module.norms_of_some and not whole):
-            own: Tensor = total(listed, norm_type, error_if_nonfinite, foreach)
-            return own
+            local_norm: Tensor = total(listed, norm_type, error_if_nonfinite, foreach)
+            return local_norm
         if not whole:
             raise InputError(
                 "torch.nn.utils was given some of a plan's gradients, or others with them, and "
                 "ranks that have none of these would not take part in their norm",
                 "give it all of model.parameters(), on every rank",
             )
-        found: Tensor = module.grad_norm(norm_type, error_if_nonfinite=error_if_nonfinite)
-        return found
+        norm: Tensor = module.grad_norm(norm_type, error_if_nonfinite=error_if_nonfinite)
+        return norm
 
     knowing.knows_pieces = True  # type: ignore[attr-defined]
     clip_grad._get_total_norm = knowing
@@ -160,7 +160,9 @@ def _teach_scaling() -> None:
             return
         norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
         with torch.no_grad():
-            local = [local_part(own.grad) for own in listed if own.grad is not None]
+            local = [
+                local_part(parameter.grad) for parameter in listed if parameter.grad is not None
+            ]
             rate = torch.clamp(float(max_norm) / (norm + TINY), max=1.0)
             for gradient in local:
                 gradient.mul_(rate.to(gradient.device, gradient.dtype))
@@ -171,8 +173,8 @@ def _teach_scaling() -> None:
 
 def _all_of(module: Any, gradients: Iterable[object]) -> bool:
     """Whether gradients are those that a module's parameters have, each once."""
-    own = [id(p.grad) for p in module.parameters() if p.grad is not None]
-    return sorted(own) == sorted(id(given) for given in gradients)
+    ids = [id(p.grad) for p in module.parameters() if p.grad is not None]
+    return sorted(ids) == sorted(id(gradient) for gradient in gradients)
 
 
 def _teach_scaler() -> None:
@@ -183,21 +185,23 @@ def _teach_scaler() -> None:
 
     @wraps(unscale)
     def knowing(scaler: Any, optimizer: Any, *arguments: Any, **named: Any) -> Any:
-        found = unscale(scaler, optimizer, *arguments, **named)
-        parameters = [own for group in optimizer.param_groups for own in group["params"]]
+        overflows = unscale(scaler, optimizer, *arguments, **named)
+        parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        ]
         if _owner(parameters) is not None and dist.get_world_size() > 1:
-            _agree_on_overflow(found, parameters[0].device)
-        return found
+            _agree_on_overflow(overflows, parameters[0].device)
+        return overflows
 
     knowing.knows_pieces = True  # type: ignore[attr-defined]
     taught._unscale_grads_ = knowing
 
 
-def _agree_on_overflow(found: dict[torch.device, Tensor], device: torch.device) -> None:
+def _agree_on_overflow(overflows: dict[torch.device, Tensor], device: torch.device) -> None:
     """Whether any gradient of any rank is infinite, in place."""
-    own = found.setdefault(device, torch.zeros((), device=device))
+    overflow = overflows.setdefault(device, torch.zeros((), device=device))
     with torch.no_grad():
-        dist.all_reduce(own, dist.ReduceOp.MAX)
+        dist.all_reduce(overflow, dist.ReduceOp.MAX)
 
 
 def _teach_states() -> None:
@@ -240,9 +244,9 @@ def _teach_items() -> None:
     scalar = torch.ops.aten._local_scalar_dense.default
 
     def item(call: Any, arguments: Any, _: Any) -> Any:
-        own = arguments[0]
-        if any(placement.is_partial() for placement in own.placements):
-            own = own.redistribute(placements=[Replicate()] * own.device_mesh.ndim)
-        return call(own.to_local())
+        tensor = arguments[0]
+        if any(placement.is_partial() for placement in tensor.placements):
+            tensor = tensor.redistribute(placements=[Replicate()] * tensor.device_mesh.ndim)
+        return call(tensor.to_local())
 
     handlers.setdefault(scalar, item)

@@ -40,21 +40,22 @@ def refuse_autocast(device: torch.device) -> None:
 
 
 def refuse_other_place(
-    module: nn.Module, asked: tuple[Any, ...], named: dict[str, Any], own: torch.device
+    module: nn.Module, asked: tuple[Any, ...], named: dict[str, Any], planned: torch.device
 ) -> None:
     """Refuse that a module be moved from where its plan has it."""
     parsed: tuple[Any, ...] = torch._C._nn._parse_to(*asked, **named)
     device: torch.device | None = parsed[0]
     dtype: torch.dtype | None = parsed[1]
     elsewhere = device is not None and (
-        device.type != own.type or (own.type != "cpu" and device.index not in (None, own.index))
+        device.type != planned.type
+        or (planned.type != "cpu" and device.index not in (None, planned.index))
     )
     other = dtype is not None and any(
         value.is_floating_point() and value.dtype != dtype for value in module.parameters()
     )
     if elsewhere or other:
         raise InputError(
-            f"the module is asked to be on {own if device is None else device} in "
+            f"the module is asked to be on {planned if device is None else device} in "
             f"{'its dtypes' if dtype is None else dtype}, and it runs by a plan",
             "say the device in parallelize(..., device=...), and the dtype when it is planned",
         )
@@ -63,14 +64,14 @@ def refuse_other_place(
 def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
     """Refuse what was done to parameters since, and no plan does: freezing, hooks, others."""
     graph = executor.script.plan.graph
-    for own in graph.parameters:
-        piece = executor.parameters.pieces.get(own.tensor.name)
+    for parameter in graph.parameters:
+        piece = executor.parameters.pieces.get(parameter.tensor.name)
         if piece is None:
             continue
-        if piece.parameter.requires_grad is not own.trainable:
+        if piece.parameter.requires_grad is not parameter.trainable:
             raise InputError(
                 f"requires_grad of {piece.name!r} is {piece.parameter.requires_grad} now, and "
-                f"in the plan {own.trainable}",
+                f"in the plan {parameter.trainable}",
                 "freeze parameters before the model is captured and planned for",
             )
         if piece.moved:
@@ -92,10 +93,10 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
             "hang forward hooks that change outputs on the model before it is captured, and "
             "others on the whole module",
         )
-    for name, own in module.named_modules():
-        if own.training is not module.training:
+    for name, parameter in module.named_modules():
+        if parameter.training is not module.training:
             raise InputError(
-                f"module {name!r} is put into {'training' if own.training else 'evaluation'} mode "
+                f"module {name!r} is put into {'training' if parameter.training else 'evaluation'} mode "
                 "by itself, and a plan's step has one mode",
                 "put it there before the model is captured and given to parallelize",
             )

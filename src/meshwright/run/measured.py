@@ -49,7 +49,7 @@ class MeasuredMemory:
         """At the fullest moment, if that was looked for."""
         pieces = self._executor.parameters.pieces.values()
         held = (piece.data if piece.stays else piece.seen for piece in pieces)
-        self.parameters = sum(own.nbytes for own in held)
+        self.parameters = sum(tensor.nbytes for tensor in held)
         if self._on_gpu:
             torch.cuda.reset_peak_memory_stats(self._executor.device)
         else:
@@ -106,7 +106,11 @@ class MeasuredMemory:
         )
         gradients = self._gradients
         if gradients is None:
-            gradients = sum(own.grad.nbytes for own in module.parameters() if own.grad is not None)
+            gradients = sum(
+                parameter.grad.nbytes
+                for parameter in module.parameters()
+                if parameter.grad is not None
+            )
         rest = max(0, self.total - self.parameters - gradients - states)
         return Held(
             parameters=Bytes(self.parameters),
@@ -130,10 +134,10 @@ def _forget_peak() -> None:
 def _status(key: str) -> int:
     """A number of bytes that Linux knows of this process, 0 elsewhere."""
     try:
-        found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        match = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:
         return 0
-    return int(found[1]) * 1024 if found else 0
+    return int(match[1]) * 1024 if match else 0
 
 
 def measurement(
@@ -141,27 +145,27 @@ def measurement(
 ) -> Measurement:
     """What all ranks have shown: the slowest rank's times, the sum of what they sent."""
     executor = module.executor
-    own: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "seconds": ran.seconds,
         "moved": ran.moved,
         "levels": _by_level(executor.wire.sent_to, executor.script.plan.cluster, executor.rank),
         "held": memory.held(module, optimizer),
         "recorded": executor.recorder.seconds,
     }
-    found: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
-    dist.all_gather_object(found, own)
-    steps = [max(each) for each in zip(*(one["seconds"] for one in found), strict=True)]
-    busiest = max(found, key=lambda one: computing(one["recorded"]))
-    fullest = max(range(len(found)), key=lambda rank: found[rank]["held"].total)
+    gathered: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(gathered, measured)
+    steps = [max(each) for each in zip(*(one["seconds"] for one in gathered), strict=True)]
+    busiest = max(gathered, key=lambda one: computing(one["recorded"]))
+    fullest = max(range(len(gathered)), key=lambda rank: gathered[rank]["held"].total)
     count = executor.steps
-    levels: Counter[str] = sum((Counter(one["levels"]) for one in found), Counter())
+    levels: Counter[str] = sum((Counter(one["levels"]) for one in gathered), Counter())
     return Measurement(
         step=Seconds(statistics.median(steps)),
         steps=tuple(map(Seconds, steps)),
         compute=Seconds(computing(busiest["recorded"])),
         exposed=Seconds(waiting(busiest["recorded"])),
-        moved=Bytes(sum(one["moved"] for one in found)),
-        memory=msgspec.structs.replace(found[fullest]["held"], device=f"device {fullest}"),
+        moved=Bytes(sum(one["moved"] for one in gathered)),
+        memory=msgspec.structs.replace(gathered[fullest]["held"], device=f"device {fullest}"),
         operators=_longest(busiest["recorded"], ("forward",)),
         segments=_longest(busiest["recorded"], ("backward",)),
         transfers=_longest(busiest["recorded"], TRAVELLING, named=True),
@@ -176,20 +180,20 @@ def measurement(
 def _longest(
     recorded: Recorded, kinds: tuple[str, ...], *, named: bool = False
 ) -> tuple[tuple[str, Seconds], ...]:
-    own = [
+    rows = [
         (f"{kind} {name}".strip() if named else name, Seconds(seconds))
         for (kind, name), seconds in recorded.items()
         if kind in kinds
     ]
-    return tuple(sorted(own, key=lambda it: -it[1])[:MOST])
+    return tuple(sorted(rows, key=lambda it: -it[1])[:MOST])
 
 
 def _by_level(sent_to: Counter[int], cluster: Cluster, rank: int) -> dict[str, int]:
     """Bytes that a rank sent, by the outermost level at which the receiver is elsewhere."""
-    here, found = to_digits(rank, cluster.hierarchy), Counter[str]()
+    sender, levels = to_digits(rank, cluster.hierarchy), Counter[str]()
     for peer, sent in sent_to.items():
-        there = to_digits(peer, cluster.hierarchy)
-        pairs = enumerate(zip(here, there, strict=True))
+        receiver = to_digits(peer, cluster.hierarchy)
+        pairs = enumerate(zip(sender, receiver, strict=True))
         depth = next(number for number, (a, b) in pairs if a != b)
-        found[cluster.levels[depth].name] += sent
-    return dict(found)
+        levels[cluster.levels[depth].name] += sent
+    return dict(levels)

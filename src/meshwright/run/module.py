@@ -109,7 +109,7 @@ class Parallelized(NamesOnly):
         for name, buffer in executor.buffers.items():
             plant(self, name, buffer, Part)
         self._nothing: nn.Parameter | None = None
-        if not any(own.requires_grad for own in self.parameters()):
+        if not any(parameter.requires_grad for parameter in self.parameters()):
             # A plan may leave a device idle, and optimizers refuse to have nothing to do.
             self._nothing = nn.Parameter(torch.zeros(0, device=executor.device))
 
@@ -257,11 +257,11 @@ class Parallelized(NamesOnly):
 
     def state_dict(self, *_: Any, **named: Any) -> dict[str, Any]:  # type: ignore[override]
         """The plain model's names with DTensors, or what else DCP knows as the whole tensors."""
-        given = named.get("destination")
-        destination: dict[str, Any] = {} if given is None else given
+        target = named.get("destination")
+        destination: dict[str, Any] = {} if target is None else target
         prefix, keep_vars = named.get("prefix", ""), named.get("keep_vars", False)
-        for name, own in entries(self.executor, self._holdings, keep_vars=keep_vars):
-            destination[prefix + name] = own
+        for name, entry in entries(self.executor, self._holdings, keep_vars=keep_vars):
+            destination[prefix + name] = entry
         return destination
 
     def load_state_dict(
@@ -285,8 +285,8 @@ class Parallelized(NamesOnly):
         error_msgs: list[str],
     ) -> None:
         """As a part of another module: take over what is under this one's name."""
-        own = {key.removeprefix(prefix): value for key, value in state_dict.items()}
-        missing, extra = take(self.executor, self._holdings, own, strict=False)
+        state = {key.removeprefix(prefix): value for key, value in state_dict.items()}
+        missing, extra = take(self.executor, self._holdings, state, strict=False)
         missing_keys += [prefix + key for key in missing]
         unexpected_keys += [prefix + key for key in extra]
 
@@ -380,9 +380,9 @@ def parallelize(
         returned=returning.with_loss,
     )
     executor.seed = first_ranks(torch.initial_seed(), place)
-    given = as_described(constants or {}, plan.graph)
-    take_constants(executor, constants_of(model, plan.graph) | given)
-    if any(own.is_meta for own in model.parameters()):
+    described = as_described(constants or {}, plan.graph)
+    take_constants(executor, constants_of(model, plan.graph) | described)
+    if any(parameter.is_meta for parameter in model.parameters()):
         initialise(executor, model, seed)
     else:
         state = model.state_dict()

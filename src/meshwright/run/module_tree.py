@@ -77,9 +77,11 @@ class Snapshot(Scope):
     ) -> None:
         super().__init__()
         copies: dict[int, nn.Parameter] = {}
-        for name, own in parameters.items():
+        for name, parameter in parameters.items():
             # A tied weight is one in the copy too.
-            copy = copies.setdefault(id(own), nn.Parameter(own.detach().clone(), own.requires_grad))
+            copy = copies.setdefault(
+                id(parameter), nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+            )
             plant(self, name, copy)
         for name, buffer in buffers.items():
             plant(self, name, buffer.detach().clone())
@@ -96,6 +98,6 @@ def standing(root: nn.Module, name: str) -> Tensor | None:
 
 def hooked(root: nn.Module) -> Iterator[str]:
     """The names of inner modules that have hooks, which nobody would call."""
-    for name, own in root.named_modules():
-        if own is not root and any(getattr(own, kind) for kind in HOOKS):
+    for name, module in root.named_modules():
+        if module is not root and any(getattr(module, kind) for kind in HOOKS):
             yield name

@@ -44,10 +44,10 @@ def example_fitting(graph: OperatorGraph, batch: int | None, source: str) -> Exa
 
 def _misfit(example: Example, graph: OperatorGraph) -> str:
     """The first input whose shape is not the plan's, in words."""
-    given = tensors_of(example)
-    if len(given) != len(graph.inputs):
-        return f"it takes {len(given)} tensors, and the plan {len(graph.inputs)}"
-    for value, tensor in zip(given, graph.inputs, strict=True):
+    tensors = tensors_of(example)
+    if len(tensors) != len(graph.inputs):
+        return f"it takes {len(tensors)} tensors, and the plan {len(graph.inputs)}"
+    for value, tensor in zip(tensors, graph.inputs, strict=True):
         if tuple(value.shape) != tensor.shape:
             return (
                 f"input {tensor.name!r} has shape {tuple(value.shape)}, and in the plan "
@@ -61,22 +61,24 @@ def in_planned_dtypes(tensors: Sequence[Tensor], graph: OperatorGraph) -> tuple[
 
     What else differs stays as it is: a step refuses it.
     """
-    if len(tensors) != len(graph.inputs) or not all(isinstance(own, Tensor) for own in tensors):
+    if len(tensors) != len(graph.inputs) or not all(
+        isinstance(tensor, Tensor) for tensor in tensors
+    ):
         return tuple(tensors)
     pairs = zip(tensors, graph.inputs, strict=True)
-    return tuple(_in_dtype(own, torch_dtype(planned.dtype)) for own, planned in pairs)
+    return tuple(_in_dtype(tensor, torch_dtype(planned.dtype)) for tensor, planned in pairs)
 
 
-def _in_dtype(own: Tensor, planned: torch.dtype) -> Tensor:
-    both = own.dtype, planned
+def _in_dtype(tensor: Tensor, planned: torch.dtype) -> Tensor:
+    both = tensor.dtype, planned
     real = all(dtype.is_floating_point for dtype in both)
-    return own.to(planned) if real or all(dtype.is_complex for dtype in both) else own
+    return tensor.to(planned) if real or all(dtype.is_complex for dtype in both) else tensor
 
 
 def _with_planned_inputs(example: Example, graph: OperatorGraph) -> Example:
-    given = example.inputs, dict(example.named), example.targets
+    arguments = example.inputs, dict(example.named), example.targets
     cast = iter(in_planned_dtypes(tensors_of(example), graph))
-    inputs, named, targets = pytree.tree_map_only(Tensor, lambda _: next(cast), given)
+    inputs, named, targets = pytree.tree_map_only(Tensor, lambda _: next(cast), arguments)
     return msgspec.structs.replace(example, inputs=inputs, named=named, targets=targets)
 
 
@@ -89,8 +91,8 @@ def cast_as_planned(model: nn.Module, graph: OperatorGraph) -> None:
     for planned in graph.parameters:
         for name in (planned.tensor.name, *planned.also):
             if name in parameters and is_real(planned.tensor.dtype):
-                own = parameters[name]
-                own.data = own.data.to(torch_dtype(planned.tensor.dtype))
+                parameter = parameters[name]
+                parameter.data = parameter.data.to(torch_dtype(planned.tensor.dtype))
     modules = dict(model.named_modules(remove_duplicate=False))
     for buffer in graph.buffers:
         path, _, last = buffer.name.rpartition(".")

@@ -48,8 +48,8 @@ class NotGiven:
     def __torch_function__(
         cls, func: Any, types: Any, args: Iterable[Any] = (), kwargs: Any = None
     ) -> Never:
-        given = [*args, *(kwargs or {}).values()]
-        next(own for own in given if isinstance(own, NotGiven))._refused()
+        values = [*args, *(kwargs or {}).values()]
+        next(value for value in values if isinstance(value, NotGiven))._refused()
 
     __getitem__ = __iter__ = __len__ = __call__ = __float__ = __neg__ = __bool__ = _refused
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refused
@@ -63,8 +63,8 @@ class Returning:
         traced = None if graph.traced is None else graph.traced.returned
         known = {name: name for name in graph.producers}
         self.structure = None if traced is None else traced.named(known)
-        found = () if self.structure is None else self.structure.tensors()
-        tensors = dict.fromkeys(tensor for _, tensor in found)
+        leaves = () if self.structure is None else self.structure.tensors()
+        tensors = dict.fromkeys(tensor for _, tensor in leaves)
         self._loss = graph.loss or ""
         self.inside = self._loss in tensors
         """Whether the model returns its loss."""
@@ -91,11 +91,11 @@ class Returning:
         return filled(self.structure, {self._loss: None, **others})
 
 
-def filled(own: Returned, values: Mapping[str, Tensor | None], path: str = "") -> Any:
+def filled(returned: Returned, values: Mapping[str, Tensor | None], path: str = "") -> Any:
     """What the model would return; None stands for a tensor that the model would not return."""
-    match own.kind:
-        case "tensor" if own.tensor in values:
-            return values[own.tensor]
+    match returned.kind:
+        case "tensor" if returned.tensor in values:
+            return values[returned.tensor]
         case "tensor":
             return NotGiven(path, NOT_ASKED)
         case "absent":
@@ -103,25 +103,26 @@ def filled(own: Returned, values: Mapping[str, Tensor | None], path: str = "") -
         case "other":
             return None
     inside = [
-        (key, filled(entry, values, f"{path}.{key}" if path else key)) for key, entry in own.entries
+        (key, filled(entry, values, f"{path}.{key}" if path else key))
+        for key, entry in returned.entries
     ]
-    made = _class(own.type)
-    if own.kind == "mapping":
+    container = _class(returned.type)
+    if returned.kind == "mapping":
         present = {key: value for key, value in inside if value is not None}
-        return dict(inside) if made is None else made(**present)
+        return dict(inside) if container is None else container(**present)
     items = [value for _, value in inside]
-    if made is not None:
-        return made(*items)
-    return items if own.kind == "list" else tuple(items)
+    if container is not None:
+        return container(*items)
+    return items if returned.kind == "list" else tuple(items)
 
 
 def _class(name: str) -> Any | None:
     """A loaded class that is a mapping with named fields, or a named tuple."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in path.split(".") if found is not None and path else ():
-        found = getattr(found, part, None)
-    if not isinstance(found, type):
+    loaded: Any = sys.modules.get(module)
+    for part in path.split(".") if loaded is not None and path else ():
+        loaded = getattr(loaded, part, None)
+    if not isinstance(loaded, type):
         return None
-    named = issubclass(found, Mapping | dict) and hasattr(found, "__dataclass_fields__")
-    return found if named or (issubclass(found, tuple) and hasattr(found, "_fields")) else None
+    named = issubclass(loaded, Mapping | dict) and hasattr(loaded, "__dataclass_fields__")
+    return loaded if named or (issubclass(loaded, tuple) and hasattr(loaded, "_fields")) else None

@@ -38,37 +38,37 @@ def refuse_other_model(model: nn.Module, graph: OperatorGraph) -> None:
         difference = graph.traced.difference(Traced(modules=modules_of(model)))
         if difference is not None:
             raise InputError(difference, REMEDY)
-    given = dict(model.named_parameters(remove_duplicate=False))
-    known = {name: own for own in graph.parameters for name in names_of(own)}
-    for name in given:
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    known = {name: planned for planned in graph.parameters for name in names_of(planned)}
+    for name in parameters:
         if name not in known:
             raise InputError(
                 f"the model has a parameter {name!r}, which the plan's graph {graph.name!r} does "
                 "not know",
                 REMEDY,
             )
-    _refuse_other_ties(given, graph)
-    for name, own in given.items():
-        if own.requires_grad is not known[name].trainable:
+    _refuse_other_ties(parameters, graph)
+    for name, parameter in parameters.items():
+        if parameter.requires_grad is not known[name].trainable:
             raise InputError(
-                f"requires_grad of {name!r} is {own.requires_grad}, and in the plan "
+                f"requires_grad of {name!r} is {parameter.requires_grad}, and in the plan "
                 f"{known[name].trainable}",
                 "freeze parameters before the model is captured and planned for",
             )
 
 
-def _refuse_other_ties(given: Mapping[str, nn.Parameter], graph: OperatorGraph) -> None:
-    for own in graph.parameters:
-        first, *others = [name for name in names_of(own) if name in given]
+def _refuse_other_ties(parameters: Mapping[str, nn.Parameter], graph: OperatorGraph) -> None:
+    for planned in graph.parameters:
+        first, *others = [name for name in names_of(planned) if name in parameters]
         for name in others:
-            if given[name] is not given[first]:
+            if parameters[name] is not parameters[first]:
                 raise InputError(
                     f"{name!r} is a parameter of its own, and in the plan it is tied to {first!r}",
                     REMEDY,
                 )
-    owners = {name: own.tensor.name for own in graph.parameters for name in names_of(own)}
+    owners = {name: owner.tensor.name for owner in graph.parameters for name in names_of(owner)}
     seen: dict[int, str] = {}
-    for name, parameter in given.items():
+    for name, parameter in parameters.items():
         first = seen.setdefault(id(parameter), name)
         if owners[first] != owners[name]:
             raise InputError(

@@ -71,25 +71,27 @@ class Doubled(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The call, with the wider dtype for the narrower."""
-        tensors = [own for own in pytree.tree_leaves((args, kwargs)) if isinstance(own, Tensor)]
-        doubled = any(own.dtype == torch.float64 for own in tensors)
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        doubled = any(tensor.dtype == torch.float64 for tensor in tensors)
         written = getattr(func, "__name__", "").endswith("_")
         wider = partial(_wider, tensors=doubled and not written)
-        given, named = pytree.tree_map(wider, (tuple(args), dict(kwargs or {})))
+        positional, named = pytree.tree_map(wider, (tuple(args), dict(kwargs or {})))
         match func:
             case Tensor.float:
-                return Tensor.double(*given, **named)
+                return Tensor.double(*positional, **named)
             case torch._grouped_mm if doubled:
-                return grouped_mm(*given, named["offs"])
+                return grouped_mm(*positional, named["offs"])
             case _:
-                return func(*given, **named)
+                return func(*positional, **named)
 
 
-def _wider(own: Any, *, tensors: bool) -> Any:
-    if isinstance(own, torch.dtype):
-        return WIDER.get(own, own)
+def _wider(value: Any, *, tensors: bool) -> Any:
+    if isinstance(value, torch.dtype):
+        return WIDER.get(value, value)
     return (
-        own.double() if tensors and isinstance(own, Tensor) and own.dtype == torch.float32 else own
+        value.double()
+        if tensors and isinstance(value, Tensor) and value.dtype == torch.float32
+        else value
     )
 
 
@@ -102,13 +104,16 @@ def train_alone(
     """
     step = Step(example).to(device)
     _unsynchronise(step)
-    given, form = pytree.tree_flatten((example.inputs, dict(example.named), example.targets))
+    example_leaves, form = pytree.tree_flatten(
+        (example.inputs, dict(example.named), example.targets)
+    )
     optimizer = update(step.model.parameters())
     losses, gradients = list[float](), dict[str, Tensor]()
     for batch in batches:
-        tensors = (own for own in pytree.tree_leaves(batch) if isinstance(own, Tensor))
+        tensors = (leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor))
         leaves = [
-            _given(next(tensors), own, device) if isinstance(own, Tensor) else own for own in given
+            _given(next(tensors), leaf, device) if isinstance(leaf, Tensor) else leaf
+            for leaf in example_leaves
         ]
         optimizer.zero_grad()
         loss = _forward_and_backward(step, pytree.tree_unflatten(leaves, form))
@@ -116,7 +121,7 @@ def train_alone(
         gradients = gradients or _gradients(step.model)
         optimizer.step()
         losses.append(loss.item())
-    parameters = {name: own.detach() for name, own in step.model.named_parameters()}
+    parameters = {name: parameter.detach() for name, parameter in step.model.named_parameters()}
     return Trained(tuple(losses), gradients, parameters)
 
 
@@ -133,48 +138,50 @@ def _forward_and_backward(step: Step, arguments: tuple[Any, ...]) -> Tensor:
     return loss
 
 
-def _given(own: Tensor, example: Tensor, device: torch.device) -> Tensor:
+def _given(tensor: Tensor, example: Tensor, device: torch.device) -> Tensor:
     """A tensor of a batch: a copy, since a model may write into it, that needs a gradient where the
     example does, since reentrant checkpoints ask.
     """
-    return own.detach().to(device, copy=True).requires_grad_(example.requires_grad)
+    return tensor.detach().to(device, copy=True).requires_grad_(example.requires_grad)
 
 
 def _unsynchronise(model: nn.Module) -> None:
     """SyncBatchNorm asks all ranks, of which one alone trains here: it has the whole batch."""
-    for own in model.modules():
-        if isinstance(own, nn.SyncBatchNorm):
-            own.forward = partial(_BatchNorm.forward, own)  # type: ignore[method-assign]
+    for module in model.modules():
+        if isinstance(module, nn.SyncBatchNorm):
+            module.forward = partial(_BatchNorm.forward, module)  # type: ignore[method-assign]
 
 
 def _make_dense(model: nn.Module) -> None:
     """Sparse gradients (`Embedding(sparse=True)`) as dense ones, which all optimizers take."""
-    for own in model.parameters():
-        if own.grad is not None and own.grad.is_sparse:
-            own.grad = own.grad.to_dense()
+    for parameter in model.parameters():
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
     """A gradient for each parameter that could have one; zeros where nothing depends on it."""
     return {
-        name: torch.zeros_like(own) if own.grad is None else own.grad.detach().clone()
-        for name, own in model.named_parameters()
-        if own.requires_grad
+        name: torch.zeros_like(parameter)
+        if parameter.grad is None
+        else parameter.grad.detach().clone()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
     }
 
 
 def refuse_incomparable(plan: Plan) -> None:
     """One device must compute the same numbers, but for rounding."""
-    drawing = [own for own in plan.graph.operators if draws(own)]
+    drawing = [operator for operator in plan.graph.operators if draws(operator)]
     if drawing:
         raise InputError(
             f"operator {drawing[0].name!r} draws random numbers, on one device others than on many",
             "compare without dropout (a probability of 0) and without noise",
         )
     normalising = [
-        own
-        for own in plan.graph.operators
-        if own.kind == "batch_norm" and dict(own.attributes).get("training", True)
+        operator
+        for operator in plan.graph.operators
+        if operator.kind == "batch_norm" and dict(operator.attributes).get("training", True)
     ]
     if normalising and plan.options.micro_batches > 1:
         raise InputError(

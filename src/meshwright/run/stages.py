@@ -62,18 +62,20 @@ class OnStages(NamesOnly):
         self._passes, self._mail, self._watch = passes, mail, watch
         self._watching = False
         graph = plan.parts[number].plan.graph
-        made = {name for own in plan.parts for name in own.plan.graph.producers}
-        self._inputs = {own.name: own for own in graph.inputs if own.name not in made}
+        produced = {name for part in plan.parts for name in part.plan.graph.producers}
+        self._inputs = {
+            tensor.name: tensor for tensor in graph.inputs if tensor.name not in produced
+        }
         self._dims = {n: d for p in plan.parts for n, d in sample_dims(p.plan.graph).items()}
         self._mean = self.part.stage == plan.stages - 1 and loss_law(graph) == "mean"
-        earlier = [own.plan.graph for own in plan.parts[:number]]
+        earlier = [part.plan.graph for part in plan.parts[:number]]
         self._counted = counted_by(graph, earlier) if self._mean else None
         self._anchor = torch.zeros((), requires_grad=True)
         for name, piece in named_pieces(self.executor):
             if not name.startswith(GATE):
                 plant(self, name, piece.parameter, Part)
         self._nothing: nn.Parameter | None = None
-        if not any(own.requires_grad for own in self.parameters()):
+        if not any(parameter.requires_grad for parameter in self.parameters()):
             self._nothing = nn.Parameter(torch.zeros(0))
 
     @property
@@ -112,8 +114,8 @@ class OnStages(NamesOnly):
             loss = self._passes.step({}, train=False, training=self.training)
         if self._watching:
             self._watch.rest()
-        found: Tensor = loss
-        return found
+        batch_loss: Tensor = loss
+        return batch_loss
 
     def _named(self, inputs: tuple[Tensor, ...], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs of the model, by name; those of this rank's stage are as planned."""
@@ -124,20 +126,20 @@ class OnStages(NamesOnly):
                 f"{', '.join(named) or 'none'} by name",
                 f"give {', '.join(names)} in this order",
             )
-        given = dict(zip(names, inputs, strict=False)) | dict(named)
-        for name, own in self._inputs.items():
-            if tuple(given[name].shape) != own.shape:
+        values = dict(zip(names, inputs, strict=False)) | dict(named)
+        for name, planned in self._inputs.items():
+            if tuple(values[name].shape) != planned.shape:
                 raise InputError(
-                    f"input {name!r} has shape {tuple(given[name].shape)}, and in the plan "
-                    f"{own.shape}",
+                    f"input {name!r} has shape {tuple(values[name].shape)}, and in the plan "
+                    f"{planned.shape}",
                     "give every rank the whole batch",
                 )
-        return given
+        return values
 
     def _cut(self, values: Mapping[str, Tensor]) -> list[MicroBatch]:
         """The batch as micro-batches."""
         count = self.plan.micro_batches
-        found = []
+        micro_batches = []
         for number in range(count):
             cut = {
                 name: value
@@ -145,11 +147,11 @@ class OnStages(NamesOnly):
                 else value.chunk(count, self._dims[name])[number]
                 for name, value in values.items()
             }
-            own = {name: cut[name] for name in self._inputs}
-            found.append(MicroBatch(own, self._weight(values, cut)))
-        return found
+            inputs = {name: cut[name] for name in self._inputs}
+            micro_batches.append(MicroBatch(inputs, self._weight(values, cut)))
+        return micro_batches
 
-    def _weight(self, whole: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> float:
+    def _weight(self, whole: Mapping[str, Tensor], micro_batch: Mapping[str, Tensor]) -> float:
         """What the loss of a micro-batch counts in that of the batch."""
         if not self._mean:
             return 1.0
@@ -157,25 +159,27 @@ class OnStages(NamesOnly):
             return 1 / self.plan.micro_batches
         name, ignored = self._counted
         total = int((whole[name] != ignored).sum())
-        return int((own[name] != ignored).sum()) / max(total, 1)
+        return int((micro_batch[name] != ignored).sum()) / max(total, 1)
 
     def whole_state(self) -> dict[str, Tensor] | None:
         """The plain model's state_dict on the first rank of all; all ranks call it."""
-        own = full_state(self.executor)
-        found = {key: value for key, value in (own or {}).items() if not key.startswith(GATE)}
+        stage_state = full_state(self.executor)
+        state = {
+            key: value for key, value in (stage_state or {}).items() if not key.startswith(GATE)
+        }
         first, seen = 0, set[str]()
         for part in self.plan.parts:
             for name, spec in _stored(part.plan.graph).items():
                 if part.stage and name not in seen:
-                    here = part is self.part and own is not None
+                    is_holder = part is self.part and stage_state is not None
                     value = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype))
-                    value = found[name].contiguous() if here else value
+                    value = state[name].contiguous() if is_holder else value
                     self._mail.to_first(value, first)
                     if self._mail.rank == 0:
-                        found[name] = value
+                        state[name] = value
                 seen.add(name)
             first += part.plan.cluster.devices
-        return found if self._mail.rank == 0 else None
+        return state if self._mail.rank == 0 else None
 
 
 def on_stages(
@@ -191,8 +195,8 @@ def on_stages(
 ) -> OnStages:
     """The module of a rank whose default process group is that of its part."""
     _refuse(model, plan)
-    place, number = placed(device), next(n for n, own in enumerate(ranks) if rank in own)
-    parts = [micro_batched(own.plan, plan.micro_batches) for own in plan.parts]
+    place, number = placed(device), next(n for n, members in enumerate(ranks) if rank in members)
+    parts = [micro_batched(part.plan, plan.micro_batches) for part in plan.parts]
     wire = Communicator()
     executor = Executor(parts[number], wire, dist.get_rank(), place, exact=False)
     executor.seed = first_ranks(torch.initial_seed(), place)
@@ -213,7 +217,7 @@ def on_stages(
         for stages, names in tied_weights(plan)
         if number in stages
     ]
-    links = stage_links([own.graph for own in parts])
+    links = stage_links([part.graph for part in parts])
     where = StagePlace(number, plan.stages, plan.micro_batches, links)
     passes = StagePasses(executor, where, mail, tied)
     return OnStages(plan, number, executor, passes, mail, watch).train(model.training)
@@ -228,10 +232,10 @@ def micro_batched(plan: Plan, count: int) -> Plan:
 def _stored(graph: OperatorGraph) -> dict[str, Spec]:
     """What a stage has of the model's parameters."""
     return {
-        name: own.stored
-        for own in graph.parameters
-        if not own.tensor.name.startswith(GATE)
-        for name in names_of(own)
+        name: parameter.stored
+        for parameter in graph.parameters
+        if not parameter.tensor.name.startswith(GATE)
+        for name in names_of(parameter)
     }
 
 
@@ -239,16 +243,18 @@ def _state_of(model: nn.Module, plan: IslandPlan, number: int) -> dict[str, Tens
     """What a stage takes of the model's state, and zeros for its gates; the first stage also has
     what no stage reads.
     """
-    graphs = [own.plan.graph for own in plan.parts]
+    graphs = [part.plan.graph for part in plan.parts]
     state, graph = model.state_dict(), graphs[number]
-    own = {*_stored(graph), *(buffer.name for buffer in graph.buffers)}
+    stage_keys = {*_stored(graph), *(buffer.name for buffer in graph.buffers)}
     read = {name for every in graphs for name in _stored(every)}
     gates = {
         name: torch.zeros(gate.stored.shape, dtype=torch_dtype(gate.stored.dtype))
         for gate in graph.parameters
         if (name := gate.tensor.name).startswith(GATE)
     }
-    taken = {key: state[key] for key in state if key in own or (not number and key not in read)}
+    taken = {
+        key: state[key] for key in state if key in stage_keys or (not number and key not in read)
+    }
     return taken | gates
 
 
@@ -264,11 +270,11 @@ def _refuse(model: nn.Module, plan: IslandPlan) -> None:
         raise InputError(
             "the plan does not say in which order the model takes its inputs", "plan anew"
         )
-    for own in plan.parts:
-        loss_law(own.plan.graph)
-    known = {name for own in plan.parts for name in _stored(own.plan.graph)}
-    given = dict(model.named_parameters(remove_duplicate=False))
-    for name, parameter in given.items():
+    for part in plan.parts:
+        loss_law(part.plan.graph)
+    known = {name for stage_part in plan.parts for name in _stored(stage_part.plan.graph)}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters.items():
         if name not in known:
             raise InputError(
                 f"the model has a parameter {name!r}, which the plan does not know",

@@ -85,12 +85,12 @@ def measure_step(
     _refuse_unreal(example)
     step = Step(example).to(device=device, dtype=dtype)
     arguments = (example.inputs, dict(example.named), example.targets)
-    given = pytree.tree_map_only(Tensor, lambda t: _moved(t, device, dtype), arguments)
+    moved = pytree.tree_map_only(Tensor, lambda t: _moved(t, device, dtype), arguments)
     update = optimizer_for(optimizer, step.model.parameters())
 
     def train() -> None:
         update.zero_grad(set_to_none=True)
-        loss = step(*given)
+        loss = step(*moved)
         loss.backward()
         update.step()
 
@@ -126,14 +126,14 @@ def optimizer_for(
     name: OptimizerName, parameters: Iterable[nn.Parameter], rate: float = 1e-3
 ) -> torch.optim.Optimizer:
     """The optimizer of a name."""
-    own = list(parameters)
+    params = list(parameters)
     match name:
         case "sgd":
-            return torch.optim.SGD(own, rate)
+            return torch.optim.SGD(params, rate)
         case "momentum":
-            return torch.optim.SGD(own, rate, momentum=MOMENTUM)
+            return torch.optim.SGD(params, rate, momentum=MOMENTUM)
         case "adam":
-            return torch.optim.Adam(own, rate)
+            return torch.optim.Adam(params, rate)
         case _:
             assert_never(name)
 
@@ -169,7 +169,7 @@ def measure_dispatch(
             y = functional.gelu(functional.linear(y, weight)) + x
         return y
 
-    there, back = [], []
+    forward, backward = [], []
     for _ in range(readings):
         wait(device)
         begin = time.perf_counter()
@@ -178,10 +178,10 @@ def measure_dispatch(
         wait(device)
         again = time.perf_counter()
         torch.autograd.grad(last, (x, weight), torch.ones_like(last))
-        there.append(launched - begin)
-        back.append(time.perf_counter() - again)
+        forward.append(launched - begin)
+        backward.append(time.perf_counter() - again)
     count = 3 * (operators // 3)
     return DispatchMeasurement(
-        forward=Seconds(statistics.median(there) / count),
-        backward=Seconds(statistics.median(back) / count),
+        forward=Seconds(statistics.median(forward) / count),
+        backward=Seconds(statistics.median(backward) / count),
     )

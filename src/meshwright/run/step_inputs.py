@@ -73,47 +73,47 @@ class StepInputs:
         comparing = dist.get_world_size() > 1 and self._compared[training] < COMPARED
         self._compared[training] += 1
         try:
-            found = self._bound(inputs, named)
-            self._refuse_other_kinds(found)
+            bound = self._bound(inputs, named)
+            self._refuse_other_kinds(bound)
         except InputError:
             if comparing:
                 # The others wait for what this rank was given.
                 self._told({})
             raise
         if comparing:
-            self._refuse_other_batches(found)
-        share = self._is_share(found)
-        entered = {name: own.to(self._device) for name, own in found.items()}
+            self._refuse_other_batches(bound)
+        share = self._is_share(bound)
+        entered = {name: tensor.to(self._device) for name, tensor in bound.items()}
         if share:
-            entered = {name: self._placed(name, own) for name, own in entered.items()}
-        return Entered(entered, share, len(found) == len(self._graph.inputs))
+            entered = {name: self._placed(name, tensor) for name, tensor in entered.items()}
+        return Entered(entered, share, len(bound) == len(self._graph.inputs))
 
-    def _is_share(self, found: Mapping[str, Tensor]) -> bool:
+    def _is_share(self, values: Mapping[str, Tensor]) -> bool:
         """Whether samples are this rank's share of the batch."""
-        own, shapes = self._shares, {tensor.name: tensor.shape for tensor in self._graph.inputs}
-        return own.shares > 1 and all(
-            found[name].shape[:1] == (shapes[name][0] // own.shares,)
-            for name in (own.cut | own.gathered) & found.keys()
+        shares, shapes = self._shares, {tensor.name: tensor.shape for tensor in self._graph.inputs}
+        return shares.shares > 1 and all(
+            values[name].shape[:1] == (shapes[name][0] // shares.shares,)
+            for name in (shares.cut | shares.gathered) & values.keys()
         )
 
-    def _placed(self, name: str, given: Tensor) -> Tensor:
+    def _placed(self, name: str, share: Tensor) -> Tensor:
         """A share at its rows of the whole batch; of what is cut nobody here reads the rest."""
-        own = self._shares
-        if name not in own.cut | own.gathered:
-            return given
-        parts = {own.own[self._rank]: given}
-        if name in own.gathered:
-            heard = [torch.empty_like(given) for _ in own.own]
-            dist.all_gather(heard, given.contiguous())
-            parts = dict(zip(own.own, heard, strict=True))
-        whole = given.new_zeros((given.shape[0] * own.shares, *given.shape[1:]))
+        shares = self._shares
+        if name not in shares.cut | shares.gathered:
+            return share
+        parts = {shares.own[self._rank]: share}
+        if name in shares.gathered:
+            heard = [torch.empty_like(share) for _ in shares.own]
+            dist.all_gather(heard, share.contiguous())
+            parts = dict(zip(shares.own, heard, strict=True))
+        whole = share.new_zeros((share.shape[0] * shares.shares, *share.shape[1:]))
         for place, part in parts.items():
-            whole[list(own.rows[place])] = part
+            whole[list(shares.rows[place])] = part
         return whole
 
     def _bound(self, inputs: Sequence[object], named: Mapping[str, object]) -> dict[str, Tensor]:
         wanted = [tensor.name for tensor in self._graph.inputs]
-        by_order = [own for own in pytree.tree_leaves(list(inputs)) if isinstance(own, Tensor)]
+        by_order = [leaf for leaf in pytree.tree_leaves(list(inputs)) if isinstance(leaf, Tensor)]
         by_name = dict(self._by_name(named))
         if len(by_order) + len(by_name) == len(wanted) - len(self._optional) > 0:
             kept = [name for name in wanted if name not in self._optional]
@@ -124,61 +124,61 @@ class StepInputs:
                 f"give {len(wanted)}, in this order: {', '.join(wanted)}",
             )
         self._refuse_other_constants(inputs)
-        found = dict(zip(wanted, by_order, strict=False))
-        for name, own in by_name.items():
-            if name in found:
+        bound = dict(zip(wanted, by_order, strict=False))
+        for name, value in by_name.items():
+            if name in bound:
                 raise InputError(
                     f"the step got {name!r} by order and by name", f"give {', '.join(wanted)} once"
                 )
-            found[name] = own
-        return found
+            bound[name] = value
+        return bound
 
     def _by_name(self, named: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
         wanted = [tensor.name for tensor in self._graph.inputs]
         for key, value in named.items():
             leaves = pytree.tree_leaves(value)
-            for name, own in zip(leaf_names(key, value), leaves, strict=True):
-                if not isinstance(own, Tensor):
-                    self._refuse_other_constant(name, own)
+            for name, leaf in zip(leaf_names(key, value), leaves, strict=True):
+                if not isinstance(leaf, Tensor):
+                    self._refuse_other_constant(name, leaf)
                 elif name not in wanted:
                     raise InputError(
                         f"the step got {name!r}, and the plan's graph has no such input",
                         nearest(name, wanted),
                     )
                 else:
-                    yield name, own
+                    yield name, leaf
 
     def _refuse_other_constants(self, inputs: Sequence[object]) -> None:
         """Refuse values by order that are none of those that were traced, in their order."""
         fixed = iter(self._fixed.values())
-        for own in pytree.tree_leaves(list(inputs)):
-            if isinstance(own, Tensor) or own is None:
+        for leaf in pytree.tree_leaves(list(inputs)):
+            if isinstance(leaf, Tensor) or leaf is None:
                 continue
-            traced = next((t for t in fixed if t == constant_text(own)), "")
+            traced = next((t for t in fixed if t == constant_text(leaf)), "")
             if not traced:
                 raise InputError(
-                    f"the step got {own!r}, and the plan was not made for such a call",
+                    f"the step got {leaf!r}, and the plan was not made for such a call",
                     self._calls(),
                 )
 
-    def _refuse_other_constant(self, name: str, own: object) -> None:
+    def _refuse_other_constant(self, name: str, value: object) -> None:
         traced = self._fixed.get(name, "None")
-        if constant_text(own) != traced:
+        if constant_text(value) != traced:
             raise InputError(
-                f"the step got {name}={own!r}, and the plan is for {name}={traced}", self._calls()
+                f"the step got {name}={value!r}, and the plan is for {name}={traced}", self._calls()
             )
 
     def _calls(self) -> str:
         said = ", ".join(f"{name}={value}" for name, value in self._fixed.items())
         return f"plan for this call, or call it with {said or 'tensors alone'}"
 
-    def _refuse_other_kinds(self, found: Mapping[str, Tensor]) -> None:
-        share = self._is_share(found)
+    def _refuse_other_kinds(self, values: Mapping[str, Tensor]) -> None:
+        share = self._is_share(values)
         for tensor in self._graph.inputs:
-            if tensor.name not in found:
+            if tensor.name not in values:
                 continue
-            own = found[tensor.name]
-            if own.requires_grad and torch.is_grad_enabled():
+            value = values[tensor.name]
+            if value.requires_grad and torch.is_grad_enabled():
                 raise InputError(
                     f"input {tensor.name!r} requires a gradient, and a plan gives none to inputs",
                     "detach it, or make it a parameter of the model before it is captured; two "
@@ -187,25 +187,25 @@ class StepInputs:
             known = tensor.shape
             if share and tensor.name in self._shares.cut | self._shares.gathered:
                 known = (known[0] // self._shares.shares, *known[1:])
-            if tuple(own.shape) != known:
+            if tuple(value.shape) != known:
                 raise InputError(
-                    f"input {tensor.name!r} has shape {tuple(own.shape)}, and the plan is for "
+                    f"input {tensor.name!r} has shape {tuple(value.shape)}, and the plan is for "
                     f"{tensor.shape}",
                     f"give batches of that shape{self._own_share()}, or plan for this one",
                 )
-            dtype = str(own.dtype).removeprefix("torch.")
+            dtype = str(value.dtype).removeprefix("torch.")
             if dtype != tensor.dtype:
                 raise InputError(
                     f"input {tensor.name!r} is of {dtype}, and the plan is for {tensor.dtype}",
                     f"convert it with .to(torch.{tensor.dtype})",
                 )
 
-    def _refuse_other_batches(self, found: Mapping[str, Tensor]) -> None:
-        told = self._told(found)
+    def _refuse_other_batches(self, values: Mapping[str, Tensor]) -> None:
+        by_rank = self._told(values)
         names = [tensor.name for tensor in self._graph.inputs]
-        share = self._is_share(found)
-        owner = self._shares.own if share else (0,) * len(told)
-        wrong = [rank for rank, digests in enumerate(told) if not any(map(any, digests))]
+        share = self._is_share(values)
+        owner = self._shares.own if share else (0,) * len(by_rank)
+        wrong = [rank for rank, digests in enumerate(by_rank) if not any(map(any, digests))]
         if wrong and names:
             raise InputError(
                 f"rank {wrong[0]} was given inputs that the plan is not for",
@@ -213,9 +213,9 @@ class StepInputs:
             )
         for place, name in enumerate(names):
             cut = share and name in self._shares.cut | self._shares.gathered
-            for rank, own in enumerate(told):
+            for rank, rank_digests in enumerate(by_rank):
                 first = owner.index(owner[rank]) if cut else 0
-                if own[place] != told[first][place]:
+                if rank_digests[place] != by_rank[first][place]:
                     raise InputError(
                         f"rank {rank} was given another {name!r} than rank {first}",
                         "give every rank the same whole batch, of which the plan takes its parts"
@@ -232,16 +232,16 @@ class StepInputs:
             "num_replicas, rank = model.data_share)"
         )
 
-    def _told(self, found: Mapping[str, Tensor]) -> list[list[bytes]]:
+    def _told(self, values: Mapping[str, Tensor]) -> list[list[bytes]]:
         """The digests of every rank's inputs; zeros of one that has none."""
         names = [tensor.name for tensor in self._graph.inputs]
-        kind = b"share" if found and self._is_share(found) else b"whole"
-        own = b"".join(
-            _digest(found[name], kind) if name in found else NOT_GIVEN if found else bytes(WIDTH)
+        kind = b"share" if values and self._is_share(values) else b"whole"
+        digests = b"".join(
+            _digest(values[name], kind) if name in values else NOT_GIVEN if values else bytes(WIDTH)
             for name in names
         )
         device = self._device if dist.get_backend() == "nccl" else torch.device("cpu")
-        sent = torch.frombuffer(bytearray(own or bytes(WIDTH)), dtype=torch.uint8).to(device)
+        sent = torch.frombuffer(bytearray(digests or bytes(WIDTH)), dtype=torch.uint8).to(device)
         heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
         dist.all_gather(heard, sent)
         rows = [bytes(one.cpu().tolist()) for one in heard]
@@ -250,8 +250,8 @@ class StepInputs:
         ]
 
 
-def _digest(own: Tensor, kind: bytes) -> bytes:
-    data: Any = own.detach().resolve_conj().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+def _digest(tensor: Tensor, kind: bytes) -> bytes:
+    data: Any = tensor.detach().resolve_conj().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return hashlib.blake2b(data, digest_size=WIDTH, key=kind).digest()
 
 
@@ -262,10 +262,10 @@ def refuse_other_gradients(
     the loss of the same samples, so targets differ.
     """
     on = device if dist.get_backend() == "nccl" else torch.device("cpu")
-    sums = [value for own in gradients for value in (own.sum(), own.abs().sum())]
-    told = torch.stack([value.detach().abs().double().to(on) for value in sums])
-    heard = [torch.empty_like(told) for _ in owners]
-    dist.all_gather(heard, told)
+    sums = [value for gradient in gradients for value in (gradient.sum(), gradient.abs().sum())]
+    sent = torch.stack([value.detach().abs().double().to(on) for value in sums])
+    heard = [torch.empty_like(sent) for _ in owners]
+    dist.all_gather(heard, sent)
     for rank, share in enumerate(owners):
         first = owners.index(share)
         # Kernels that add in no fixed order give other last bits on every rank.

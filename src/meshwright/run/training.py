@@ -86,7 +86,7 @@ def refuse_code_elsewhere(source: str, plan: Path) -> None:
     if parsed.form != "function" or not parsed.name.endswith(".py"):
         return
     code = Path(parsed.name).resolve()
-    if not any(code.is_relative_to(own) for own in (Path.cwd(), plan.resolve().parent)):
+    if not any(code.is_relative_to(folder) for folder in (Path.cwd(), plan.resolve().parent)):
         raise InputError(
             f"plan {str(plan)!r} would have the code of {str(code)!r} run, which is neither below "
             "this folder nor beside the plan",
@@ -111,7 +111,7 @@ def require_sources(task: TrainingTask) -> None:
             raise error.at("--data") from None
 
 
-def train(task: TrainingTask, told: RunListener | None = None) -> Measurement:
+def train(task: TrainingTask, listener: RunListener | None = None) -> Measurement:
     """Train on this rank, which has a process group; what is measured is told of all ranks.
 
     The first rank alone tells of steps, and knows of one device.
@@ -120,13 +120,13 @@ def train(task: TrainingTask, told: RunListener | None = None) -> Measurement:
         refuse_incomparable(task.plan)
     example, values = _prepared(task)
     with _parallelized(task, example, values) as module:
-        found = _measured(module, task, values, told if dist.get_rank() == 0 else None)
+        measured = _measured(module, task, values, listener if dist.get_rank() == 0 else None)
     if not task.one_device:
-        return found
+        return measured
     # Alone is outside of the watch: the others wait for as long as it takes.
     task = task._replace(plan=compared_plan(task.plan))
     ran, batches = _compared(task)
-    return found if ran is None else _judged(task, found, ran, batches)
+    return measured if ran is None else _judged(task, measured, ran, batches)
 
 
 def _prepared(task: TrainingTask) -> tuple[Example, dict[str, Tensor]]:
@@ -145,7 +145,9 @@ def _parallelized(
         example.model,
         task.plan,
         device=device_of_rank(),
-        constants={own.name: values[own.name] for own in buffers if own.name not in state},
+        constants={
+            buffer.name: values[buffer.name] for buffer in buffers if buffer.name not in state
+        },
         limit=task.limit,
         exact_random=False,
         dtensors=False,
@@ -177,7 +179,7 @@ def _compared(task: TrainingTask) -> tuple[Trained | None, list[Batch]]:
 
 
 def _judged(
-    task: TrainingTask, found: Measurement, ran: Trained, batches: Sequence[Batch]
+    task: TrainingTask, measured: Measurement, ran: Trained, batches: Sequence[Batch]
 ) -> Measurement:
     """A measurement with what one device says of the same steps."""
     example, _ = _prepared(task)
@@ -185,23 +187,26 @@ def _judged(
     update = partial(optimizer_for, task.plan.options.optimizer, rate=task.rate)
     with Doubled() if dtype == EXACT else nullcontext():
         alone = train_alone(example, batches, update, device_of_rank())
-    return msgspec.structs.replace(found, one_device=verdict(dtype, ran, alone))
+    return msgspec.structs.replace(measured, one_device=verdict(dtype, ran, alone))
 
 
 def _measured(
-    module: Parallelized, task: TrainingTask, values: Mapping[str, Tensor], told: RunListener | None
+    module: Parallelized,
+    task: TrainingTask,
+    values: Mapping[str, Tensor],
+    listener: RunListener | None,
 ) -> Measurement:
     executor = module.executor
-    if executor.graphs is not None and told is not None:
-        executor.graphs.told = told.compiled
+    if executor.graphs is not None and listener is not None:
+        executor.graphs.told = listener.compiled
     optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
     ran, memory = Ran([], [], 0), MeasuredMemory(module)
     last: Batch = ()
     for number, last in enumerate(islice(_batches(task, values), task.steps + WARM_UP)):
         taken, loss, sent = _step(module, optimizer, last)
         ran = Ran([*ran.seconds, taken], [*ran.losses, loss], sent)
-        if told is not None:
-            told.step(number, loss, taken)
+        if listener is not None:
+            listener.step(number, loss, taken)
     if len(ran.seconds) <= WARM_UP:
         raise InputError(
             f"the data ends after {counted(len(ran.seconds), 'step')}",
@@ -235,8 +240,8 @@ def _step(
 def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
     """The example's values by the names of the graph, in its dtypes."""
     return {
-        name: own.detach().to(torch_dtype(plan.graph.specs[name].dtype))
-        for name, own in values_of(example, plan.graph).items()
+        name: value.detach().to(torch_dtype(plan.graph.specs[name].dtype))
+        for name, value in values_of(example, plan.graph).items()
     }
 
 
@@ -245,12 +250,12 @@ def _batches(task: TrainingTask, values: Mapping[str, Tensor]) -> Iterator[Batch
     if task.data is None:
         yield from repeat(tuple(values[tensor.name] for tensor in task.plan.graph.inputs))
         return
-    found = loaded_function(parse_source(task.data))()
-    if not isinstance(found, Iterable):
+    batches = loaded_function(parse_source(task.data))()
+    if not isinstance(batches, Iterable):
         raise InputError(
-            f"{task.data!r} gives a {type(found).__name__}",
+            f"{task.data!r} gives a {type(batches).__name__}",
             "have it return or yield batches: tuples of the model's inputs, then targets",
         )
-    for batch in found:
+    for batch in batches:
         # Flat, as a step takes it: batches are often lists of two, or dicts.
         yield in_planned_dtypes(pytree.tree_leaves(batch), task.plan.graph)

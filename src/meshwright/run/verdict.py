@@ -59,8 +59,10 @@ def dtype_of(plan: Plan) -> str:
     """The dtype that says how exact a plan is: the least exact of its parameters, or of what it
     computes in less than float32 (`torch.autocast`).
     """
-    computed = {own.dtype for own in plan.graph.definitions()} & HALVES
-    dtypes = {own.tensor.dtype for own in plan.graph.parameters} & set(TOLERANCES) | computed
+    computed = {definition.dtype for definition in plan.graph.definitions()} & HALVES
+    dtypes = {parameter.tensor.dtype for parameter in plan.graph.parameters} & set(
+        TOLERANCES
+    ) | computed
     return max(dtypes, key=lambda dtype: TOLERANCES[dtype].loss, default="float32")
 
 
@@ -74,15 +76,17 @@ def verdict(dtype: str, run: Trained, alone: Trained) -> OneDevice:
     (False, 0.25, 'w')
     """
     gradients = {
-        name: (run.gradients[name], own)
-        for name, own in alone.gradients.items()
+        name: (run.gradients[name], reference)
+        for name, reference in alone.gradients.items()
         if name in run.gradients
     }
-    largest = max((_largest(own) for pair in gradients.values() for own in pair), default=0.0)
+    largest = max((_largest(tensor) for pair in gradients.values() for tensor in pair), default=0.0)
     least = ROUNDING[dtype] * largest
     if largest < _least_telling(dtype, alone):
         least = largest
-    still = [n for n, pair in gradients.items() if all(_largest(own) <= least for own in pair)]
+    still = [
+        n for n, pair in gradients.items() if all(_largest(tensor) <= least for tensor in pair)
+    ]
     judged = [name for name in gradients if name not in still]
     errors = {name: _error(*gradients[name], SMALL * largest) for name in judged}
     moved = {name: _error(run.parameters[name], alone.parameters[name]) for name in judged}
@@ -92,7 +96,7 @@ def verdict(dtype: str, run: Trained, alone: Trained) -> OneDevice:
         dtype=dtype,
         loss=alone.losses,
         here=run.losses,
-        loss_error=max(_error(_exact(own), _exact(one)) for own, one in pairs),
+        loss_error=max(_error(_exact(run_loss), _exact(one)) for run_loss, one in pairs),
         gradient_error=errors.get(gradient, 0.0),
         gradient=gradient,
         parameter_error=moved.get(parameter, 0.0),
@@ -120,20 +124,24 @@ def _exact(number: float) -> Tensor:
     return torch.tensor(number, dtype=torch.float64)
 
 
-def _largest(own: Tensor) -> float:
+def _largest(tensor: Tensor) -> float:
     """The largest number by its size; infinite if something is no number."""
-    if not own.numel():
+    if not tensor.numel():
         return 0.0
     largest = float(
-        own.detach().to(torch.complex128 if own.is_complex() else torch.float64).abs().max().item()
+        tensor.detach()
+        .to(torch.complex128 if tensor.is_complex() else torch.float64)
+        .abs()
+        .max()
+        .item()
     )
     return math.inf if math.isnan(largest) else largest
 
 
-def _error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:
+def _error(actual: Tensor, expected: Tensor, floor: float = 0.0) -> float:
     """Infinite where there is no number: that compares with nothing."""
     wide = torch.complex128 if expected.is_complex() else torch.float64
-    difference = (found.detach().cpu().to(wide) - expected.detach().cpu().to(wide)).abs()
+    difference = (actual.detach().cpu().to(wide) - expected.detach().cpu().to(wide)).abs()
     if not difference.numel():
         return 0.0
     error = float(difference.max().item()) / (max(_largest(expected), floor) or 1.0)

@@ -15,9 +15,9 @@ from meshwright.plan.model import Plan
 def first_ranks(seed: int, device: torch.device) -> int:
     """The seed of the first rank, for all."""
     on = device if dist.get_backend() == "nccl" else torch.device("cpu")
-    told = torch.tensor([seed % (1 << 63)], dtype=torch.int64, device=on)
-    dist.broadcast(told, 0)
-    return int(told.item())
+    shared = torch.tensor([seed % (1 << 63)], dtype=torch.int64, device=on)
+    dist.broadcast(shared, 0)
+    return int(shared.item())
 
 
 def refuse_other_world(plan: Plan) -> None:

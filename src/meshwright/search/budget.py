@@ -24,9 +24,9 @@ class Budget(msgspec.Struct, frozen=True):
     proposals: int | None = None
 
     def __post_init__(self) -> None:
-        given = [own for own in (self.seconds, self.proposals) if own is not None]
-        if not given or not all(own > 0 and math.isfinite(own) for own in given):
-            raise InputError(f"a budget of {shown(given[0] if given else None)}", REMEDY)
+        limits = [limit for limit in (self.seconds, self.proposals) if limit is not None]
+        if not limits or not all(limit > 0 and math.isfinite(limit) for limit in limits):
+            raise InputError(f"a budget of {shown(limits[0] if limits else None)}", REMEDY)
 
     @staticmethod
     def parse(text: str) -> Budget:
@@ -40,19 +40,19 @@ class Budget(msgspec.Struct, frozen=True):
         return Budget(seconds=seconds)
 
     @staticmethod
-    def of(given: str | float | Budget) -> Budget:
+    def of(budget: str | float | Budget) -> Budget:
         """A budget as Python says it: a number is seconds, a text is as in `parse`.
 
         >>> Budget.of(20) == Budget.of("20s")
         True
         """
-        match given:
+        match budget:
             case Budget():
-                return given
+                return budget
             case str():
-                return Budget.parse(given)
+                return Budget.parse(budget)
             case _:
-                return Budget(seconds=Seconds(given))
+                return Budget(seconds=Seconds(budget))
 
     def used(self, seconds: float, proposals: int) -> float:
         """The share that is used up."""

@@ -22,8 +22,10 @@ class Candidate(NamedTuple):
 
 def undominated(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Those that no other beats in both time and memory, the fastest first."""
-    found: list[Candidate] = []
-    for own in sorted(candidates, key=lambda it: (it.prediction.step, it.prediction.memory.total)):
-        if not found or own.prediction.memory.total < found[-1].prediction.memory.total:
-            found.append(own)
-    return tuple(found)
+    kept: list[Candidate] = []
+    for candidate in sorted(
+        candidates, key=lambda it: (it.prediction.step, it.prediction.memory.total)
+    ):
+        if not kept or candidate.prediction.memory.total < kept[-1].prediction.memory.total:
+            kept.append(candidate)
+    return tuple(kept)

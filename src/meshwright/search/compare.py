@@ -54,8 +54,8 @@ class Comparison(NamedTuple):
     @property
     def best(self) -> str:
         """The fastest of those that fit into memory, or of all if none does."""
-        fitting = [own for own in self.strategies if not own[1].prediction.missing]
-        return min(fitting or self.strategies, key=lambda own: own[1].prediction.step)[0]
+        fitting = [strategy for strategy in self.strategies if not strategy[1].prediction.missing]
+        return min(fitting or self.strategies, key=lambda strategy: strategy[1].prediction.step)[0]
 
 
 def compare(
@@ -88,18 +88,18 @@ def compare(
     operators = pricer_of(cluster.device)
     strategies: list[tuple[str, Candidate]] = []
     refused: list[tuple[str, str]] = []
-    for name, own in applied(graph, cluster, options):
-        if isinstance(own, InputError):
-            refused.append((name, str(own)))
+    for name, baseline in applied(graph, cluster, options):
+        if isinstance(baseline, InputError):
+            refused.append((name, str(baseline)))
         else:
-            prediction = simulate(own, prices, operators).prediction
-            strategies.append((name, Candidate(own, prediction)))
+            prediction = simulate(baseline, prices, operators).prediction
+            strategies.append((name, Candidate(baseline, prediction)))
     problem = StepModel(
         graph, cluster, options, apart=told_apart(cluster), prices=prices, operators=operators
     )
     starts = _starts(problem, strategies)
     starts["random"] = random_roles(problem, seed)
-    found = search(
+    searched = search(
         problem,
         starts,
         budget,
@@ -108,11 +108,11 @@ def compare(
         checkpoint=checkpoint,
         progress=progress,
     )
-    plan = problem.plan(f"search from {found.origin}", found.roles)
+    plan = problem.plan(f"search from {searched.origin}", searched.roles)
     simulation = simulate(plan, prices, operators)
     plan = with_programs(plan, simulation.problem)
     strategies.append(("search", Candidate(plan, simulation.prediction)))
-    return Comparison(tuple(strategies), tuple(refused), found)
+    return Comparison(tuple(strategies), tuple(refused), searched)
 
 
 def told_apart(cluster: Cluster) -> tuple[bool, ...]:
@@ -127,9 +127,9 @@ def told_apart(cluster: Cluster) -> tuple[bool, ...]:
 def _starts(problem: StepModel, strategies: list[tuple[str, Candidate]]) -> dict[str, Codes]:
     """The layouts of the baselines with the problem's options that its space has."""
     room = space(problem)
-    found = {
-        name: problem.codes([own.plan.layout[unit.name] for unit in problem.units])
-        for name, own in strategies
-        if own.plan.options == problem.options
+    starts = {
+        name: problem.codes([candidate.plan.layout[unit.name] for unit in problem.units])
+        for name, candidate in strategies
+        if candidate.plan.options == problem.options
     }
-    return {name: own for name, own in found.items() if stranger(problem, room, own) is None}
+    return {name: codes for name, codes in starts.items() if stranger(problem, room, codes) is None}

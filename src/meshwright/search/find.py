@@ -33,18 +33,18 @@ def graph_of(
     return capture_model(model, batch=batch, dtype=dtype, operators=operators)
 
 
-def cluster_of(given: str | Cluster) -> Cluster:
+def cluster_of(cluster: str | Cluster) -> Cluster:
     """The cluster itself, of that file, or of that name in the catalogue."""
-    if isinstance(given, Cluster):
-        return given
-    return Cluster.load(given) if given.endswith(".toml") else Cluster.named(given)
+    if isinstance(cluster, Cluster):
+        return cluster
+    return Cluster.load(cluster) if cluster.endswith(".toml") else Cluster.named(cluster)
 
 
-def memory_limit(given: str | Bytes | None, cluster: Cluster) -> Bytes:
+def memory_limit(limit: str | Bytes | None, cluster: Cluster) -> Bytes:
     """What a device may hold: as given, or all that it has."""
-    if given is None:
+    if limit is None:
         return cluster.device.memory
-    return parse_bytes(given) if isinstance(given, str) else given
+    return parse_bytes(limit) if isinstance(limit, str) else limit
 
 
 @overload
@@ -74,5 +74,7 @@ def with_sequence(model: str | OperatorGraph, sequence: int | None) -> str | Ope
             "give it to your function, as file.py:function?sequence=4096",
         )
     name, _, options = model.partition("?")
-    given = [own for own in options.split("&") if own and not own.startswith("sequence=")]
-    return f"{name}?{'&'.join((*given, f'sequence={sequence}'))}"
+    kept = [
+        option for option in options.split("&") if option and not option.startswith("sequence=")
+    ]
+    return f"{name}?{'&'.join((*kept, f'sequence={sequence}'))}"

@@ -90,8 +90,8 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     plan: SweepOptions = SweepOptions()
 
     def __post_init__(self) -> None:
-        for what, given in (("models", self.models), ("clusters", self.clusters)):
-            if not given:
+        for what, entries in (("models", self.models), ("clusters", self.clusters)):
+            if not entries:
                 raise InputError(f"there are no {what}", "name at least one")
         for batch in self.batches:
             require_whole(batch, "a batch is")
@@ -141,17 +141,17 @@ def cluster_of(text: str) -> Cluster:
     (2, 8)
     """
     name, *sizes = text.split() or [""]
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for size in sizes:
         level, mark, number = size.partition("=")
         if not mark:
             raise InputError(f"cluster {text!r}: {size!r} is no LEVEL=N", "write it as 'node=2'")
         try:
-            found[level] = parse_whole(number)
+            counts[level] = parse_whole(number)
         except InputError as error:
             raise error.at(f"cluster {text!r}") from None
-    own = Cluster.load(name) if name.endswith(".toml") else Cluster.named(name)
-    return own.resized(found)
+    cluster = Cluster.load(name) if name.endswith(".toml") else Cluster.named(name)
+    return cluster.resized(counts)
 
 
 def question_of(job: Job) -> PlanRequest:
@@ -174,25 +174,25 @@ def planned(job: Job) -> JobRow:
     from meshwright.search.joint.planner import best_plan
 
     asked = job.plan
-    found: PlanResult = best_plan(
+    outcome: PlanResult = best_plan(
         question_of(job),
         Budget.parse(asked.budget),
         backend=backend_named(asked.backend),
         seed=asked.seed,
         cores=1,
     )
-    plan, prediction = found.best
+    plan, prediction = outcome.best
     return JobRow(
         devices=plan.cluster.devices,
         step_s=prediction.step,
-        bound_s=found.bound,
-        gap=found.gap,
+        bound_s=outcome.bound,
+        gap=outcome.gap,
         memory_bytes=prediction.memory.total,
-        graphs=found.graphs,
-        rewrites=len(found.rewrites),
+        graphs=outcome.graphs,
+        rewrites=len(outcome.rewrites),
         micro_batches=plan.options.micro_batches,
         zero=plan.options.zero,
         recompute=plan.options.recompute,
-        search_s=found.seconds,
-        stopped=found.stopped,
+        search_s=outcome.seconds,
+        stopped=outcome.stopped,
     )

@@ -203,12 +203,12 @@ class Ranking(msgspec.Struct, frozen=True):
             ("placement", "AllReduce", "best program", "speed-up"),
             tuple(
                 (
-                    str(own.placement),
-                    format_seconds(own.all_reduce_seconds),
-                    format_seconds(own.best_seconds),
-                    f"{own.speedup:.2f}x",
+                    str(ranked.placement),
+                    format_seconds(ranked.all_reduce_seconds),
+                    format_seconds(ranked.best_seconds),
+                    f"{ranked.speedup:.2f}x",
                 )
-                for own in self.placements
+                for ranked in self.placements
             ),
         )
 
@@ -273,20 +273,20 @@ def rank(
 
 
 def rank_pairs(
-    ranker: Ranker, found: Iterable[Placement], reduction: Reduction
+    ranker: Ranker, placements: Iterable[Placement], reduction: Reduction
 ) -> list[tuple[Placement, PricedProgram]]:
     """Every program of every placement, ranked together by predicted time."""
-    pairs = [(p, priced) for p in found for priced in ranker.priced_programs(p, reduction)]
+    pairs = [(p, priced) for p in placements for priced in ranker.priced_programs(p, reduction)]
     return sorted(pairs, key=lambda pair: pair[1].seconds)
 
 
 def sweep(
-    ranker: Ranker, found: Sequence[Placement], reduction: Reduction, sizes: Iterable[int]
+    ranker: Ranker, placements: Sequence[Placement], reduction: Reduction, sizes: Iterable[int]
 ) -> list[tuple[Reduction, RankedPlacement]]:
     """The best placement and program for each payload."""
     results = []
     for size in sizes:
         sized = msgspec.structs.replace(reduction, bytes=Bytes(size))
-        ranked = [RankedPlacement(p, (ranker.price(p, sized),)) for p in found]
+        ranked = [RankedPlacement(p, (ranker.price(p, sized),)) for p in placements]
         results.append((sized, min(ranked, key=lambda it: it.best_seconds)))
     return results

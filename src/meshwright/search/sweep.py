@@ -58,18 +58,18 @@ def sweep(
     >>> sweep([4.0, -1.0], __import__("math").sqrt, cores=1).results
     ((4.0, 2.0), (-1.0, Failed(task='-1.0', sentence='ValueError: math domain error')))
     """
-    found: dict[int, Result | Failed] = {}
+    results: dict[int, Result | Failed] = {}
     stopped: Stopped = "complete"
     try:
         with closing(_runner(where)(work, tasks, cores)) as finished:
             for number, result in finished:
-                found[number] = result
+                results[number] = result
                 progress(tasks[number], result)
     except KeyboardInterrupt:
         stopped = "interrupted"
     except ChildProcessError:
         stopped = "lost"
-    return Swept(tuple((tasks[n], found[n]) for n in sorted(found)), stopped)
+    return Swept(tuple((tasks[n], results[n]) for n in sorted(results)), stopped)
 
 
 Work = Callable[[Any], Any]
@@ -127,7 +127,9 @@ def _on_ray(work: Work, tasks: Sequence[Any], cores: int | None) -> Numbered:
     try:
         done = ray.remote(num_cpus=1, max_retries=0)(_done)
         many = cores or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        yield from _waited(ray, (done.remote(work, own) for own in enumerate(tasks)), many)
+        yield from _waited(
+            ray, (done.remote(work, numbered) for numbered in enumerate(tasks)), many
+        )
     finally:
         if ours:
             ray.shutdown()

@@ -22,7 +22,7 @@ class Allowed(NamedTuple):
     degree: Callable[[OpGroup, str], int | None] = lambda unit, split: None
     """How many ways a unit must cut one of its splits, by name; None if it may choose."""
 
-    def layout(self, unit: OpGroup, layout: Layout, own: Sequence[MeshFactor]) -> bool:
+    def layout(self, unit: OpGroup, layout: Layout, mesh_factors: Sequence[MeshFactor]) -> bool:
         r"""Whether a unit may have a layout.
 
         >>> from meshwright.graph.text import parse_graph
@@ -37,7 +37,7 @@ class Allowed(NamedTuple):
         >>> [halves.layout(unit, own, machine) for own in layouts]
         [True, False]
         """
-        degrees = layout.degrees(own)
+        degrees = layout.degrees(mesh_factors)
         return all(
             self.degree(unit, split.name) in (None, degrees.get(split.name, 1))
             for split in unit.splits

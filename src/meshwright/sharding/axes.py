@@ -93,15 +93,15 @@ def fitted(axes: Sequence[Axis], cluster: Cluster, idle: bool) -> tuple[Axis, ..
     if used == devices:
         return tuple(axes)
     shape = " x ".join(f"{level.name} {level.cardinality}" for level in cluster.levels)
-    given = f"the axes {', '.join(map(str, axes))} multiply to {shown(used)}"
+    asked = f"the axes {', '.join(map(str, axes))} multiply to {shown(used)}"
     have = f"cluster {cluster.name!r} has {counted(devices, 'device')} ({shape})"
     if not idle:
         remedy = f"choose sizes that multiply to {devices}"
         if devices % used == 0:
             remedy += ", or allow idle devices with --idle"
-        raise InputError(f"{given}, but {have}", remedy)
+        raise InputError(f"{asked}, but {have}", remedy)
     if devices % used:
-        raise InputError(f"{given}, but {have}", f"choose sizes whose product divides {devices}")
+        raise InputError(f"{asked}, but {have}", f"choose sizes whose product divides {devices}")
     return (Axis(IDLE, devices // used), *axes)
 
 

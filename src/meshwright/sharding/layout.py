@@ -47,13 +47,13 @@ def factors(cluster: Cluster) -> tuple[MeshFactor, ...]:
     )
 
 
-def neighbourhoods(own: Sequence[MeshFactor]) -> tuple[int, ...]:
+def neighbourhoods(mesh_factors: Sequence[MeshFactor]) -> tuple[int, ...]:
     """How many devices in a row lie along the innermost factor, the innermost two ... and all.
 
     >>> neighbourhoods(factors(Cluster.named("dgx-h100", node=2)))
     (2, 4, 8, 16)
     """
-    return tuple(accumulate((factor.size for factor in reversed(own)), operator.mul))
+    return tuple(accumulate((factor.size for factor in reversed(mesh_factors)), operator.mul))
 
 
 def level_neighbourhoods(cluster: Cluster) -> tuple[int, ...]:
@@ -66,13 +66,15 @@ def level_neighbourhoods(cluster: Cluster) -> tuple[int, ...]:
     return tuple(accumulate(sizes[:-1], operator.mul))
 
 
-def sharding(own: Sequence[MeshFactor], devices: int) -> tuple[bool, ...]:
+def sharding(mesh_factors: Sequence[MeshFactor], devices: int) -> tuple[bool, ...]:
     """Which factors lie inside of so many devices in a row; all for 0.
 
     >>> sharding(factors(Cluster.named("dgx-h100", node=2)), 8)
     (False, True, True, True)
     """
-    behind = [math.prod(factor.size for factor in own[f:]) for f in range(len(own))]
+    behind = [
+        math.prod(factor.size for factor in mesh_factors[f:]) for f in range(len(mesh_factors))
+    ]
     return tuple(not devices or count <= devices for count in behind)
 
 
@@ -93,18 +95,18 @@ class Layout(msgspec.Struct, frozen=True):
         """A layout from its roles in a row."""
         return Layout(tuple(text.split()))
 
-    def degrees(self, own: Iterable[MeshFactor]) -> dict[str, int]:
+    def degrees(self, mesh_factors: Iterable[MeshFactor]) -> dict[str, int]:
         """How many ways each split cuts.
 
         >>> layout = Layout.parse("sample sample channel")
         >>> layout.degrees([MeshFactor(0, 2), MeshFactor(0, 2), MeshFactor(1, 3)])
         {'sample': 4, 'channel': 3}
         """
-        found: dict[str, int] = {}
-        for role, factor in zip(self.roles, own, strict=True):
+        ways: dict[str, int] = {}
+        for role, factor in zip(self.roles, mesh_factors, strict=True):
             if role != REPLICA and not role.startswith(IDLE):
-                found[role] = found.get(role, 1) * factor.size
-        return found
+                ways[role] = ways.get(role, 1) * factor.size
+        return ways
 
     def coordinates(self) -> tuple[int | None, ...]:
         """For each factor the coordinate at which the operator sits, or None if at all."""
@@ -112,15 +114,18 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def checked_layout(
-    layout: Layout, extents: Mapping[str, tuple[int, ...]], own: tuple[MeshFactor, ...], what: str
+    layout: Layout,
+    extents: Mapping[str, tuple[int, ...]],
+    mesh_factors: tuple[MeshFactor, ...],
+    what: str,
 ) -> Layout:
     """The layout, if it fits a machine and splits of these extents."""
-    if len(layout.roles) != len(own):
+    if len(layout.roles) != len(mesh_factors):
         raise InputError(
             f"the layout of {what} has {len(layout.roles)} roles, {str(layout)!r}",
-            f"give one for each of the cluster's {len(own)} prime factors",
+            f"give one for each of the cluster's {len(mesh_factors)} prime factors",
         )
-    for number, (role, factor) in enumerate(zip(layout.roles, own, strict=True)):
+    for number, (role, factor) in enumerate(zip(layout.roles, mesh_factors, strict=True)):
         if role.startswith(IDLE):
             if _coordinate(role, what) >= factor.size:
                 raise InputError(
@@ -131,7 +136,7 @@ def checked_layout(
             raise InputError(
                 f"{what} cannot be split along {role!r}", nearest(role, (*extents, REPLICA))
             )
-    for name, degree in layout.degrees(own).items():
+    for name, degree in layout.degrees(mesh_factors).items():
         if not divides(extents[name], degree):
             raise InputError(
                 f"{what} has {' and '.join(map(str, sorted(set(extents[name]))))} units along "
@@ -180,18 +185,20 @@ def layouts(
     >>> [str(layout) for layout in layouts(lenient, cluster)][:4]
     ['sample sample', 'sample channel', 'sample replica', 'sample @0']
     """
-    own = factors(cluster)
-    choices = [list(_choices(cluster, run, extents, symmetric, idle)) for run in _runs(own)]
+    mesh_factors = factors(cluster)
+    choices = [
+        list(_choices(cluster, run, extents, symmetric, idle)) for run in _runs(mesh_factors)
+    ]
     legal = cache(lambda name, degree: divides(extents[name], degree))
     for parts in product(*choices):
         layout = Layout(tuple(role for part in parts for role in part))
-        if all(legal(name, degree) for name, degree in layout.degrees(own).items()):
+        if all(legal(name, degree) for name, degree in layout.degrees(mesh_factors).items()):
             yield layout
 
 
-def _runs(own: tuple[MeshFactor, ...]) -> list[tuple[MeshFactor, int]]:
+def _runs(mesh_factors: tuple[MeshFactor, ...]) -> list[tuple[MeshFactor, int]]:
     """Equal factors side by side, each with how many there are."""
-    return [(factor, len(list(equal))) for factor, equal in groupby(own)]
+    return [(factor, len(list(equal))) for factor, equal in groupby(mesh_factors)]
 
 
 def _choices(
@@ -212,19 +219,19 @@ def matrix(layout: Layout, cluster: Cluster) -> dict[str, tuple[int, ...]]:
     >>> matrix(Layout.parse("sample replica channel"), Cluster.named("summit", node=2))
     {'sample': (2, 1, 1), 'replica': (1, 2, 1), 'channel': (1, 1, 3)}
     """
-    own = factors(cluster)
+    mesh_factors = factors(cluster)
     rows: dict[str, list[int]] = {}
-    for role, factor in zip(layout.roles, own, strict=True):
+    for role, factor in zip(layout.roles, mesh_factors, strict=True):
         name = "idle" if role.startswith(IDLE) else role
         row = rows.setdefault(name, [1] * len(cluster.levels))
         row[factor.level] *= factor.size
     return {name: tuple(row) for name, row in rows.items()}
 
 
-def devices_of(layout: Layout, own: tuple[MeshFactor, ...]) -> int:
+def devices_of(layout: Layout, mesh_factors: tuple[MeshFactor, ...]) -> int:
     """How many devices work for an operator."""
     return math.prod(
         factor.size
-        for role, factor in zip(layout.roles, own, strict=True)
+        for role, factor in zip(layout.roles, mesh_factors, strict=True)
         if not role.startswith(IDLE)
     )

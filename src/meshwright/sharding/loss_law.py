@@ -40,9 +40,9 @@ def loss_law(graph: OperatorGraph) -> Law:
     """
     if graph.loss is None:
         raise _refusal("the graph has no loss")
-    for own in graph.operators:
-        if own.kind in COUPLING and dict(own.attributes).get("training", True):
-            raise _refusal(f"{own.name!r} ({own.kind}) looks at all samples at once")
+    for operator in graph.operators:
+        if operator.kind in COUPLING and dict(operator.attributes).get("training", True):
+            raise _refusal(f"{operator.name!r} ({operator.kind}) looks at all samples at once")
     return _law(graph, graph.producers[graph.loss])
 
 
@@ -64,7 +64,7 @@ def _law(graph: OperatorGraph, maker: Operator) -> Law:
         for name in maker.inputs
         if name is not None and name in graph.producers and not graph.tensors[name].shape
     ]
-    laws = {_law(graph, own) for own in before}
+    laws = {_law(graph, operator) for operator in before}
     if len(laws) != 1 or (len(before) > 1 and maker.kind in ("mul", "div")):
         raise _refusal(f"{maker.name!r} ({maker.kind}) puts terms of different kinds together")
     return laws.pop()
@@ -87,7 +87,9 @@ def counted_by(
     if len(maker.inputs) > 2 and maker.inputs[2] is not None:
         raise _refusal(f"{maker.name!r} weights its classes")
     target, dtype = maker.inputs[1], graph.tensors[maker.inputs[1] or ""].dtype
-    makers = {name: own for one in (*earlier, graph) for name, own in one.producers.items()}
+    makers = {
+        name: producer for one in (*earlier, graph) for name, producer in one.producers.items()
+    }
     while target and target in makers:
         reader = makers[target]
         if reader.kind not in RESHAPING:

@@ -44,8 +44,8 @@ def cut_by_micro_batches(graph: OperatorGraph, count: int) -> Mapping[str, State
         if not pending:
             _refuse_mixed(unit, states, count)
         states |= pending or {
-            tensor: WHOLE if split is None else made[split]
-            for tensor, made in states_inside(unit, graph).items()
+            tensor: WHOLE if split is None else by_split[split]
+            for tensor, by_split in states_inside(unit, graph).items()
         }
     if count > 1:
         _refuse_uncut(graph, states, count)
@@ -73,8 +73,8 @@ def _refuse_uncut(graph: OperatorGraph, states: Mapping[str, State], count: int)
 
 
 def _refuse_mixed(unit: OpGroup, states: Mapping[str, State], count: int) -> None:
-    own, cut = unit.samples, first_cut(unit, states)
-    if cut is not None and (own is None or not takes(unit, own, states)):
+    samples, cut = unit.samples, first_cut(unit, states)
+    if cut is not None and (samples is None or not takes(unit, samples, states)):
         raise InputError(
             f"unit {unit.name!r} needs all samples of {cut!r} at once, but there are "
             f"{count} micro-batches",

@@ -28,15 +28,15 @@ def pending_sums(
     """The states of all that a unit makes, if it reads pending sums and is linear in them; nothing
     if it is not, or reads some of the samples besides.
     """
-    found = dict[str, State]()
+    pending = dict[str, State]()
     for member in unit.members:
         operator = graph.named[member.operator]
-        read = [found.get(name, states.get(name, WHOLE)) for name in operator.inputs if name]
+        read = [pending.get(name, states.get(name, WHOLE)) for name in operator.inputs if name]
         if not (set(read) <= {WHOLE} or _linear(operator, member, read)):
             return {}
         state = PARTIAL if PARTIAL in read else WHOLE
-        found |= {tensor.name: state for tensor in operator.outputs}
-    return found if PARTIAL in found.values() else {}
+        pending |= {tensor.name: state for tensor in operator.outputs}
+    return pending if PARTIAL in pending.values() else {}
 
 
 def _linear(operator: Operator, member: Member, read: list[State]) -> bool:

@@ -100,8 +100,8 @@ class Placement(msgspec.Struct, frozen=True):
         positions = to_digits(device, self.hierarchy)
         digits = [to_digits(p, column) for p, column in zip(positions, columns, strict=True)]
         return tuple(
-            from_digits(own, row)
-            for own, row in zip(zip(*digits, strict=True), self.matrix, strict=True)
+            from_digits(axis_digits, row)
+            for axis_digits, row in zip(zip(*digits, strict=True), self.matrix, strict=True)
         )
 
     def device(self, shard: Sequence[int]) -> int:
@@ -109,8 +109,8 @@ class Placement(msgspec.Struct, frozen=True):
         digits = [to_digits(index, row) for index, row in zip(shard, self.matrix, strict=True)]
         columns = zip(*self.matrix, strict=True)
         positions = [
-            from_digits(own, column)
-            for own, column in zip(zip(*digits, strict=True), columns, strict=True)
+            from_digits(level_digits, column)
+            for level_digits, column in zip(zip(*digits, strict=True), columns, strict=True)
         ]
         return from_digits(positions, self.hierarchy)
 

@@ -69,17 +69,17 @@ Codes = NDArray[np.int8]
 
 
 @compiled
-def change(made: int, needed: int) -> int:
+def change(produced: int, needed: int) -> int:
     """What one factor does, by itself."""
-    if made == needed:
+    if produced == needed:
         return _KEEP
-    if made == PARTIAL:
+    if produced == PARTIAL:
         if needed >= 0:
             return REDUCE_SCATTER
         return ALL_REDUCE if needed == WHOLE else REDUCE
-    if made == WHOLE:
+    if produced == WHOLE:
         return _SLICE if needed >= 0 else _KEEP
-    if made >= 0:
+    if produced >= 0:
         if needed >= 0:
             return ALL_TO_ALL
         return ALL_GATHER if needed == WHOLE else GATHER
@@ -89,27 +89,27 @@ def change(made: int, needed: int) -> int:
 
 
 @compiled
-def changes(made: Codes, needed: Codes, out: NDArray[np.int8]) -> int:
+def changes(produced: Codes, needed: Codes, out: NDArray[np.int8]) -> int:
     """What every factor does by itself; leaves the factors that exchange pieces, as bits."""
     exchanging = 0
-    for f in range(len(made)):
-        out[f] = change(made[f], needed[f])
+    for f in range(len(produced)):
+        out[f] = change(produced[f], needed[f])
         if out[f] == ALL_TO_ALL:
             exchanging |= 1 << f
-        if made[f] != needed[f]:
-            exchanging |= _renumbered(made, needed, f, made[f])
-            exchanging |= _renumbered(made, needed, f, needed[f])
+        if produced[f] != needed[f]:
+            exchanging |= _renumbered(produced, needed, f, produced[f])
+            exchanging |= _renumbered(produced, needed, f, needed[f])
     return exchanging
 
 
 @compiled
-def _renumbered(made: Codes, needed: Codes, first: int, dim: int) -> int:
+def _renumbered(produced: Codes, needed: Codes, first: int, dim: int) -> int:
     """The factors from one on that cut a dim before or after, if there are both."""
     if dim < 0:
         return 0
     before, after = 0, 0
-    for f in range(first, len(made)):
-        if made[f] == dim:
+    for f in range(first, len(produced)):
+        if produced[f] == dim:
             before |= 1 << f
         if needed[f] == dim:
             after |= 1 << f
@@ -118,7 +118,7 @@ def _renumbered(made: Codes, needed: Codes, first: int, dim: int) -> int:
 
 @compiled
 def resharding(
-    made: Codes,
+    produced: Codes,
     needed: Codes,
     sizes: NDArray[np.int64],
     total: float,
@@ -131,27 +131,27 @@ def resharding(
     `operation` gets a row for each: its number, the factors of a group and those along which
     groups run side by side, as bits; `held` the bytes on each member before it.
     """
-    exchanging = changes(made, needed, scratch)
+    exchanging = changes(produced, needed, scratch)
     count = 0
     bytes_held = total
     kinds = 1 << ALL_TO_ALL if exchanging else 0
     """What there is to do, as bits."""
     spread = 0
     """Factors on all of whose coordinates there is something to do, as bits."""
-    for f in range(len(made)):
+    for f in range(len(produced)):
         if scratch[f] >= 0:
             kinds |= 1 << scratch[f]
-        if made[f] >= 0 or scratch[f] == _SLICE:
+        if produced[f] >= 0 or scratch[f] == _SLICE:
             bytes_held /= sizes[f]
-        dropped = made[f] == WHOLE and needed[f] < PARTIAL
-        if made[f] >= PARTIAL and not dropped:
+        dropped = produced[f] == WHOLE and needed[f] < PARTIAL
+        if produced[f] >= PARTIAL and not dropped:
             spread |= 1 << f
     for kind in _ORDER:
         if not kinds >> kind & 1:
             continue
         members = exchanging if kind == ALL_TO_ALL else 0
         ways = 1
-        for f in range(len(made)):
+        for f in range(len(produced)):
             if scratch[f] == kind:
                 members |= 1 << f
                 ways *= sizes[f]

@@ -53,7 +53,9 @@ def with_samples(units: Sequence[OpGroup], graph: OperatorGraph) -> tuple[OpGrou
                 split = _split(unit, states, constants, _feeding(unit, graph, fed))
         splits.append(split)
         if split is not None:
-            states |= {name: made[split] for name, made in states_inside(unit, graph).items()}
+            states |= {
+                name: by_split[split] for name, by_split in states_inside(unit, graph).items()
+            }
             constants.cut(unit, split, states)
     return tuple(
         msgspec.structs.replace(unit, samples=constants.chosen.get(number, split))
@@ -81,14 +83,14 @@ class _Constants:
         self.chosen: dict[int, int] = {}
         """By the number of the unit, the split that readers with samples have made it take."""
 
-    def add(self, number: int, unit: OpGroup, made: Mapping[str, tuple[State, ...]]) -> None:
+    def add(self, number: int, unit: OpGroup, produced: Mapping[str, tuple[State, ...]]) -> None:
         """A unit that depends on no input."""
         free = tuple(
             number
             for number, split in enumerate(unit.splits)
             if _independent(split) and takes(unit, number, {}, self.can)
         )
-        self._makers |= dict.fromkeys(made, _Maker(number, unit, made, free))
+        self._makers |= dict.fromkeys(produced, _Maker(number, unit, produced, free))
 
     def can(self, port: BoundaryTensor, number: int) -> bool:
         """Whether what a port reads can be made as a split reads it."""
@@ -109,9 +111,9 @@ class _Constants:
             if port.back is None or cutting is None:
                 continue
             maker = self._makers[port.tensor]
-            own = self.chosen.setdefault(maker.number, cutting)
-            states |= {name: made[own] for name, made in maker.made.items()}
-            self.cut(maker.unit, own, states)
+            maker_split = self.chosen.setdefault(maker.number, cutting)
+            states |= {name: by_split[maker_split] for name, by_split in maker.made.items()}
+            self.cut(maker.unit, maker_split, states)
 
 
 def takes(
@@ -142,10 +144,10 @@ def _split(
     feeding: Sequence[tuple[State, ...]],
 ) -> int | None:
     cut = first_cut(unit, states) is not None
-    real = any(is_real(spec.dtype) for own in unit.members for spec in own.call.outputs)
+    real = any(is_real(spec.dtype) for member in unit.members for spec in member.call.outputs)
     if not real and not cut:  # As targets: whoever reads them takes what it needs.
         return None
-    several = [n for n, own in enumerate(unit.splits) if max(unit.extents[own.name]) > 1]
+    several = [n for n, split in enumerate(unit.splits) if max(unit.extents[split.name]) > 1]
     first = [n for n in several if SAMPLE in (unit.splits[n].role, unit.splits[n].name)]
     others = [n for n in several if n not in first and _independent(unit.splits[n])]
     candidates = (*first, *others) if cut or feeding else first
@@ -161,8 +163,8 @@ def _independent(split: Split) -> bool:
 
 def _fed(graph: OperatorGraph) -> set[str]:
     """The inputs that have as many rows as the first of them has samples."""
-    sizes = [own.spec.shape[:1] for own in graph.inputs]
-    return {own.name for own in graph.inputs if own.spec.shape[:1] == sizes[0] != ()}
+    sizes = [tensor.spec.shape[:1] for tensor in graph.inputs]
+    return {tensor.name for tensor in graph.inputs if tensor.spec.shape[:1] == sizes[0] != ()}
 
 
 def _feeding(unit: OpGroup, graph: OperatorGraph, fed: set[str]) -> list[tuple[State, ...]]:
@@ -178,9 +180,9 @@ def _feeding(unit: OpGroup, graph: OperatorGraph, fed: set[str]) -> list[tuple[S
 def following_inputs(graph: OperatorGraph) -> set[str]:
     """The operators that depend on an input: parameters and buffers alone have no samples."""
     reached = {tensor.name for tensor in graph.inputs}
-    found: set[str] = set()
+    following: set[str] = set()
     for operator in graph.operators:
         if not reached.isdisjoint(name for name in operator.inputs if name is not None):
             reached |= {tensor.name for tensor in operator.outputs}
-            found.add(operator.name)
-    return found
+            following.add(operator.name)
+    return following

@@ -42,8 +42,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         for number, degree in degrees.items():
             split = self.splits[number]
             if split is not None and degree > 1:
-                own = next(s for s in splits_of(call) if s.name == split.name)
-                call = largest_piece(call, own, degree)
+                call_split = next(s for s in splits_of(call) if s.name == split.name)
+                call = largest_piece(call, call_split, degree)
         return call
 
 
@@ -121,10 +121,10 @@ class OpGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def states_inside(unit: OpGroup, graph: OperatorGraph) -> dict[str, tuple[State, ...]]:
     """Every tensor that a unit makes, with its states under each split."""
-    found: dict[str, tuple[State, ...]] = {}
+    states: dict[str, tuple[State, ...]] = {}
     for member in unit.members:
-        found |= made_by(graph.named[member.operator], member.splits, found)
-    return found
+        states |= made_by(graph.named[member.operator], member.splits, states)
+    return states
 
 
 def made_by(

@@ -117,10 +117,10 @@ class _Forming:
             return False
         followed: list[Split | None] = []
         for number in range(len(self.splits)):
-            found = self._follower(operator, call, number)
-            if found is _REFUSED:
+            follower = self._follower(operator, call, number)
+            if follower is _REFUSED:
                 return False
-            followed.append(found)
+            followed.append(follower)
         self.operators.append(operator)
         self.members.append(_member(operator, call, needing, tuple(followed)))
         self._remember(operator, tuple(followed))
@@ -163,17 +163,17 @@ class _Forming:
 
         Of a loss the runtime adds up the terms itself.
         """
-        given = [] if graph.loss else [self.states[n] for n in graph.outputs if n in self.states]
+        returned = [] if graph.loss else [self.states[n] for n in graph.outputs if n in self.states]
         kept = [
             number
             for number in range(len(self.splits))
-            if all(states[number] != PARTIAL for states in given)
+            if all(states[number] != PARTIAL for states in returned)
         ]
         if len(kept) < len(self.splits):
             self.splits = tuple(self.splits[n] for n in kept)
             self.members = [
-                msgspec.structs.replace(own, splits=tuple(own.splits[n] for n in kept))
-                for own in self.members
+                msgspec.structs.replace(member, splits=tuple(member.splits[n] for n in kept))
+                for member in self.members
             ]
             self.states = {
                 name: tuple(states[n] for n in kept) for name, states in self.states.items()
@@ -193,13 +193,13 @@ class _Forming:
                     yield port
 
     def _outputs(self, graph: OperatorGraph, needing: Set[str]) -> Iterator[BoundaryTensor]:
-        own = {operator.name for operator in self.operators}
+        names = {operator.name for operator in self.operators}
         for name, states in self.states.items():
             readers = {reader.name for reader in graph.consumers[name]}
-            if readers - own:
-                back = tuple(map(gradient_needed, states)) if name in needing else None
+            if readers - names:
+                backward = tuple(map(gradient_needed, states)) if name in needing else None
                 yield BoundaryTensor(
-                    tensor=name, bytes=graph.specs[name].bytes, there=states, back=back
+                    tensor=name, bytes=graph.specs[name].bytes, there=states, back=backward
                 )
 
 
@@ -236,21 +236,21 @@ def _input(
     graph: OperatorGraph, member: Member, name: str, index: int, gradient: bool
 ) -> BoundaryTensor:
     spec = graph.specs[name]
-    there: list[State] = []
-    back: list[State] = []
+    forward: list[State] = []
+    backward: list[State] = []
     halo: list[int] = []
     exchanged: list[int] = []
     statistics = [None if index else _statistics(member, n) for n in range(len(member.splits))]
     for split in member.splits:
-        there.append(WHOLE if split is None else needed(split, index))
-        back.append(WHOLE if split is None else gradient_made(split, index))
+        forward.append(WHOLE if split is None else needed(split, index))
+        backward.append(WHOLE if split is None else gradient_made(split, index))
         halo.append(0 if split is None or index else _halo_bytes(split, spec.bytes, spec.shape))
         exchanged.append(0 if split is None or index else split.exchanged * ITEM_BYTES[spec.dtype])
     return BoundaryTensor(
         tensor=name,
         bytes=spec.bytes,
-        there=tuple(there),
-        back=tuple(back) if gradient else None,
+        there=tuple(forward),
+        back=tuple(backward) if gradient else None,
         halo=tuple(halo) if any(halo) else (),
         statistics=tuple(statistics) if any(statistics) else (),
         exchanged=tuple(exchanged) if any(exchanged) else (),

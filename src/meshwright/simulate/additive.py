@@ -91,11 +91,11 @@ class AdditiveCosts:
         """For each unit the parameters that it is the first to read, and how it reads them."""
         for bundle in self.bundles:
             for s, source in enumerate(bundle.sources if bundle.parameters else ()):
-                leg = next(own for own in bundle.legs if own.tensor == s)
+                leg = next(consumer for consumer in bundle.legs if consumer.tensor == s)
                 self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
         self._beside: dict[int, list[BoundaryTensor]] = {}
         """For each unit its readings of which parts tell each other something, of a micro-batch."""
-        for leg in (own for bundle in self.bundles for own in bundle.legs):
+        for leg in (consumer for bundle in self.bundles for consumer in bundle.legs):
             if leg.port.halo or leg.port.statistics or leg.port.exchanged:
                 self._beside.setdefault(leg.unit, []).append(leg.port)
         self.shards = np.array(sharding(self.factors, options.shard_within), np.bool_)
@@ -117,11 +117,11 @@ class AdditiveCosts:
         key = (self.kind[number], zero, roles.tobytes())
         known = self.known.of_unit
         if key not in known:
-            there, back = self._computed(number, roles)
+            forward, backward = self._computed(number, roles)
             exchanged, returned = self._exchanged(number, roles)
             sums, update, fetched = self._kept_costs(number, roles, zero)
             known[key] = OpGroupCosts(
-                there + exchanged + fetched, back + returned + fetched, sums, update
+                forward + exchanged + fetched, backward + returned + fetched, sums, update
             )
         return known[key]
 
@@ -135,26 +135,26 @@ class AdditiveCosts:
     def _leg(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
         bundle, source, leg = self.known.examples[kind]
         home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
-        there = self._resharded(home, read, source.bytes)
-        back = np.zeros_like(there)
+        forward = self._resharded(home, read, source.bytes)
+        backward = np.zeros_like(forward)
         if leg.port.back is not None and source.port.back is not None:
-            made, wanted = _states(leg.port.back, reader), _states(source.port.back, maker)
-            back = self._resharded(made, wanted, source.bytes).T
+            produced, wanted = _states(leg.port.back, reader), _states(source.port.back, maker)
+            backward = self._resharded(produced, wanted, source.bytes).T
             if bundle.parameters:
-                first = next(own for own in bundle.legs if own.tensor == leg.tensor)
+                first = next(consumer for consumer in bundle.legs if consumer.tensor == leg.tensor)
                 alike = (home[:, None] == read).all(axis=2)
-                alike &= (_states(first.port.back or (), maker)[:, None] == made).all(axis=2)
-                back = np.where(alike, 0.0, back)
+                alike &= (_states(first.port.back or (), maker)[:, None] == produced).all(axis=2)
+                backward = np.where(alike, 0.0, backward)
         if bundle.parameters:
-            return ConsumerCosts(np.zeros_like(there), np.zeros_like(there), there + back)
-        return ConsumerCosts(there, back, np.zeros_like(there))
+            return ConsumerCosts(np.zeros_like(forward), np.zeros_like(forward), forward + backward)
+        return ConsumerCosts(forward, backward, np.zeros_like(forward))
 
     def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
         """Which layouts a unit can and may be cut in."""
-        found = np.ones(len(roles), np.bool_)
+        mask = np.ones(len(roles), np.bool_)
         splits, kind = len(self.units[number].splits), int(self.times.type[number])
-        _mark_legal(self.times.table, self.prices.table.sizes, kind, splits, roles, found)
-        return found
+        _mark_legal(self.times.table, self.prices.table.sizes, kind, splits, roles, mask)
+        return mask
 
     def _kinds(self) -> list[int]:
         """For each unit the number of its kind."""
@@ -162,9 +162,9 @@ class AdditiveCosts:
         kept = {
             unit: tuple(
                 (_form(source.port), source.trained, tuple(_form(leg.port) for leg in bundle.legs))
-                for source, _, bundle in own
+                for source, _, bundle in readings
             )
-            for unit, own in self.kept.items()
+            for unit, readings in self.kept.items()
         }
         return [
             number.setdefault(
@@ -182,21 +182,23 @@ class AdditiveCosts:
 
     def _joints(self) -> list[EdgeCosts]:
         number = self.known.legs
-        found = []
+        joints = []
         for bundle in self.bundles:
             for leg in bundle.legs:
                 source = bundle.sources[leg.tensor]
                 if leg.unit == bundle.maker:
                     continue
-                first = next(own for own in bundle.legs if own.tensor == leg.tensor)
+                first = next(consumer for consumer in bundle.legs if consumer.tensor == leg.tensor)
                 form = (_form(source.port), _form(leg.port), _form(first.port), source.bytes)
                 key = (bundle.parameters, self.kind[bundle.maker], self.kind[leg.unit], form)
                 if key not in number:
                     number[key] = len(self.known.examples)
                     self.known.examples.append((bundle, source, leg))
-                readers = {own.unit for own in bundle.legs if own.tensor == leg.tensor}
-                found.append(EdgeCosts(bundle.maker, leg.unit, number[key], len(readers)))
-        return found
+                readers = {
+                    consumer.unit for consumer in bundle.legs if consumer.tensor == leg.tensor
+                }
+                joints.append(EdgeCosts(bundle.maker, leg.unit, number[key], len(readers)))
+        return joints
 
     def _computed(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
         keys = np.full(len(roles), self.times.type[number])
@@ -215,27 +217,27 @@ class AdditiveCosts:
 
     def _exchanged(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
         """Halos, statistics and tokens for experts, in both passes."""
-        there, back = np.zeros(len(roles)), np.zeros(len(roles))
+        forward, backward = np.zeros(len(roles)), np.zeros(len(roles))
         for port in self._beside.get(number, ()):
             flows = port.back is not None and self.units[number].flows
             for split, rows in enumerate(port.halo):
                 if rows:
                     others = [n for n, state in enumerate(port.there) if n != split and state >= 0]
-                    told = self._told(SHIFT, split, rows, others, roles)
-                    there += told
-                    back += told * flows
-            for split, own in enumerate(port.statistics):
-                if own is not None:
-                    told = self._told(ALL_REDUCE, split, own.bytes, own.cut_by, roles)
-                    there += told * own.there
-                    back += told * own.back * flows
+                    costs = self._told(SHIFT, split, rows, others, roles)
+                    forward += costs
+                    backward += costs * flows
+            for split, statistic in enumerate(port.statistics):
+                if statistic is not None:
+                    costs = self._told(ALL_REDUCE, split, statistic.bytes, statistic.cut_by, roles)
+                    forward += costs * statistic.there
+                    backward += costs * statistic.back * flows
             for split, tokens in enumerate(port.exchanged):
                 if tokens:
                     cutting = [n for n, state in enumerate(port.there) if state >= 0]
-                    told = 2 * self._told(ALL_TO_ALL, split, tokens / 2, cutting, roles)
-                    there += told
-                    back += told * flows
-        return there, back
+                    costs = 2 * self._told(ALL_TO_ALL, split, tokens / 2, cutting, roles)
+                    forward += costs
+                    backward += costs * flows
+        return forward, backward
 
     def _told(
         self, operation: int, split: int, amount: float, others: Sequence[int], roles: Codes
@@ -246,12 +248,12 @@ class AdditiveCosts:
         every = np.where((roles > PARTIAL) & (roles != split), bits, 0).sum(axis=1)
         ways = np.where(np.isin(roles, others), sizes, 1).prod(axis=1)
         known: dict[tuple[int, int, int], float] = {}
-        found = []
+        costs = []
         for key in zip(inside.tolist(), every.tolist(), ways.tolist(), strict=True):
             if key not in known:
                 known[key] = self._exchange(operation, *key, amount)
-            found.append(known[key])
-        return np.array(found)
+            costs.append(known[key])
+        return np.array(costs)
 
     def _exchange(self, operation: int, inside: int, every: int, ways: int, amount: float) -> float:
         """Bytes that are cut some ways, among the factors inside."""
@@ -269,9 +271,13 @@ class AdditiveCosts:
         for source, leg, bundle in self.kept.get(number, ()):
             if not source.trained or leg.port.back is None:
                 continue
-            home, made = _states(source.port.there, roles), _states(leg.port.back, roles)
-            held = np.where(self.shards & (made == PARTIAL), np.int8(SHARD), home) if zero else home
-            sums += self._rows(made, held, source.bytes)
+            home, produced = _states(source.port.there, roles), _states(leg.port.back, roles)
+            held = (
+                np.where(self.shards & (produced == PARTIAL), np.int8(SHARD), home)
+                if zero
+                else home
+            )
+            sums += self._rows(produced, held, source.bytes)
             if zero in (1, 2):
                 sums += self._rows(held, home, source.bytes)
             elif zero == 3:
@@ -282,15 +288,15 @@ class AdditiveCosts:
         # The parameters of a bundle are updated by one task.
         return sums, update + self._launch * len(updated), fetched
 
-    def _rows(self, made: Codes, needed: Codes, size: int) -> Costs:
+    def _rows(self, produced: Codes, needed: Codes, size: int) -> Costs:
         """Nanoseconds for each pair of states in a row."""
-        both, row = _distinct(np.hstack((made, needed)))
-        cut = made.shape[1]
+        both, row = _distinct(np.hstack((produced, needed)))
+        cut = produced.shape[1]
         return self._priced(both[:, :cut], both[:, cut:], float(size))[row]
 
-    def _resharded(self, made: Codes, needed: Codes, size: int) -> Costs:
+    def _resharded(self, produced: Codes, needed: Codes, size: int) -> Costs:
         """Nanoseconds for each pair of states, computed once for each distinct pair."""
-        before, row = _distinct(made)
+        before, row = _distinct(produced)
         after, column = _distinct(needed)
         pairs = np.repeat(before, len(after), axis=0), np.tile(after, (len(before), 1))
         full: Costs = self._priced(*pairs, float(size)).reshape(len(before), len(after))
@@ -301,14 +307,14 @@ class AdditiveCosts:
         known = self.known.resharded
         key = (before.tobytes(), after.tobytes(), size)
         if key not in known:
-            found = np.zeros(len(before))
+            costs = np.zeros(len(before))
             before, after = np.ascontiguousarray(before), np.ascontiguousarray(after)
             at = 0
-            while at < len(found):
-                at = _price_pairs(self.prices.table, before, after, size, found, at, self._room)
-                if at < len(found):
+            while at < len(costs):
+                at = _price_pairs(self.prices.table, before, after, size, costs, at, self._room)
+                if at < len(costs):
                     self.prices.fill(*self._room.missing.tolist())
-            known[key] = found
+            known[key] = costs
         return known[key]
 
 
@@ -327,9 +333,9 @@ def _distinct(rows: Codes) -> tuple[Codes, list[int]]:
     """The different rows, and for each row which of them it is; quicker for few than `unique`."""
     number: dict[bytes, int] = {}
     which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
-    found = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
+    distinct = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
     # Compiled code would be compiled once more for what cannot be written.
-    return found.copy(), which
+    return distinct.copy(), which
 
 
 class _Room(NamedTuple):
@@ -350,7 +356,7 @@ def _mark_legal(
     kind: int,
     splits: int,
     roles: Codes,
-    found: NDArray[np.bool_],
+    mask: NDArray[np.bool_],
 ) -> None:
     """Mark layouts of a type of units in which it can be cut."""
     for row in range(len(roles)):
@@ -359,7 +365,7 @@ def _mark_legal(
             for factor in range(len(sizes)):
                 if roles[row, factor] == split:
                     degree *= sizes[factor]
-            found[row] &= table.cuttable[kind, split, table.place[degree]] > 0
+            mask[row] &= table.cuttable[kind, split, table.place[degree]] > 0
 
 
 @compiled
@@ -368,13 +374,13 @@ def _price_pairs(
     before: Codes,
     after: Codes,
     size: float,
-    found: Costs,
+    costs: Costs,
     at: int,
     room: _Room,
 ) -> int:
     """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
     operation, held = room.operation, room.held
-    while at < len(found):
+    while at < len(costs):
         count = resharding(before[at], after[at], table.sizes, size, room.scratch, operation, held)
         total = 0.0
         for n in range(count):
@@ -384,6 +390,6 @@ def _price_pairs(
                 room.missing[0], room.missing[1], room.missing[2] = kind, inside, every
                 return at
             total += time
-        found[at] = total
+        costs[at] = total
         at += 1
     return at

@@ -103,18 +103,18 @@ def lay_unit(
         room.missing[0], room.missing[1] = NO_TIME, key
         return NO_TIME
     place = subcube(roles, radix)
-    there, back = times.there[row], times.back[row]
+    forward, backward = times.there[row], times.back[row]
     if rates.again[unit]:
-        back += there
+        backward += forward
     for m in range(bones.forward.shape[1]):
         task = bones.forward[unit, m]
         graph.live[task] = True
-        graph.duration[task] = graph.hold[task, 0] = there
+        graph.duration[task] = graph.hold[task, 0] = forward
         graph.places[task, 0] = place
         if bones.flows[unit]:
             task = bones.backward[unit, m]
             graph.live[task] = True
-            graph.duration[task] = graph.hold[task, 0] = back
+            graph.duration[task] = graph.hold[task, 0] = backward
             graph.places[task, 0] = place
     return FOUND
 
@@ -171,31 +171,31 @@ def _lay_way(
     b: int,
     roles: Codes,
     room: Workspace,
-    there: bool,
+    forward: bool,
 ) -> int:
     """Write the task that carries a bundle there, or its gradients back."""
     # Arrays are taken out of their records once: each time costs more than reading a number.
-    made, needed, cube = room.made, room.needed, room.seen
+    produced, needed, cube = room.made, room.needed, room.seen
     scratch, operation, held = room.scratch, room.operation, room.held
     leg_source, leg_unit, leg_extra = bones.leg_source, bones.leg_unit, bones.leg_extra
-    leg_state = bones.leg_there if there else bones.leg_back
-    flows = bones.leg_reads if there else bones.leg_flows
-    edges = bones.leg_edge if there else bones.leg_back_edge
-    source_state = bones.source_there if there else bones.source_back
+    leg_state = bones.leg_there if forward else bones.leg_back
+    flows = bones.leg_reads if forward else bones.leg_flows
+    edges = bones.leg_edge if forward else bones.leg_back_edge
+    source_state = bones.source_there if forward else bones.source_back
     source_bytes, edge_live, sizes = bones.source_bytes, graph.edge_live, table.sizes
     first, last, maker = bones.leg_start[b], bones.leg_start[b + 1], bones.maker[b]
     kept, zero, source_maker = bones.parameters[b], rates.zero, bones.source_maker
-    rerun = not there and not kept and rates.again[maker] and bones.flows[maker]
+    rerun = not forward and not kept and rates.again[maker] and bones.flows[maker]
     rerun = rerun and graph.live[bones.carry[b, 0]]
-    sharded = kept and (zero == 3 or (rates.early and zero > 0) if there else zero > 0)
-    merged = rates.buckets and kept and (sharded or not there)
+    sharded = kept and (zero == 3 or (rates.early and zero > 0) if forward else zero > 0)
+    merged = rates.buckets and kept and (sharded or not forward)
     waiting, wide = 0, False
     clear(room)
     for leg in range(first, last):
         waits = False
         if flows[leg]:
             source, unit = leg_source[leg], leg_unit[leg]
-            home, reading = (made, needed) if there else (needed, made)
+            home, reading = (produced, needed) if forward else (needed, produced)
             if sharded:
                 home_of(bones, b, source, roles, rates.shards, home)
             else:
@@ -203,7 +203,7 @@ def _lay_way(
             states_of(leg_state, leg, roles, unit, reading)
             if differ(home, reading):
                 count = resharding(
-                    made, needed, sizes, source_bytes[source], scratch, operation, held
+                    produced, needed, sizes, source_bytes[source], scratch, operation, held
                 )
                 waits = count > 0
                 if waits and not reads_alike(
@@ -214,7 +214,7 @@ def _lay_way(
                     elif not charge(table, room, count):
                         return NO_PRICE
             if leg_extra[leg]:
-                count = beside(bones, leg, unit, roles, sizes, 0 if there else 1, room)
+                count = beside(bones, leg, unit, roles, sizes, 0 if forward else 1, room)
                 if not charge_rounds(table, room, count):
                     return NO_PRICE
                 waits = waits or count > 0
@@ -225,7 +225,7 @@ def _lay_way(
                 wide = True
         for m in range(edges.shape[1]):
             edge_live[edges[leg, m]] = waits
-            if sharded and there and bones.leg_again_edge[leg, m] != NONE:
+            if sharded and forward and bones.leg_again_edge[leg, m] != NONE:
                 edge_live[bones.leg_again_edge[leg, m]] = waits and bones.leg_flows[leg]
     if not charge_bucket(table, room, waiting):
         return NO_PRICE
@@ -233,7 +233,7 @@ def _lay_way(
         _carry_again(bones, graph, b, room)
     one = subcube(roles[maker], radix)
     other = subcube(cube, radix) if wide else one
-    _write_way(bones, graph, b, room, one, other, sharded, there)
+    _write_way(bones, graph, b, room, one, other, sharded, forward)
     return FOUND
 
 
@@ -256,13 +256,13 @@ def _write_way(
     one: int,
     other: int,
     sharded: bool,
-    there: bool,
+    forward: bool,
 ) -> None:
     """Write what was charged into the tasks of a bundle."""
     kept, time, moved = bones.parameters[b], room.charged[TIME], room.charged[MOVED]
-    tasks = bones.carry if there else bones.back
-    ends = bones.carried_edge if there else bones.returned_edge
-    fetched = sharded and there and bones.again[b, 0] != NONE
+    tasks = bones.carry if forward else bones.back
+    ends = bones.carried_edge if forward else bones.returned_edge
+    fetched = sharded and forward and bones.again[b, 0] != NONE
     copies = 1 if kept and not fetched else tasks.shape[1]
     for m in range(copies):
         _write(graph, tasks[b, m], time, one, other, room.busy)
@@ -275,7 +275,7 @@ def _write_way(
                     graph.edge_live[bones.ahead_edge[way, b, m]] = time > 0
     if fetched:
         moved *= 2
-    room.moved[b, 0 if there else 1] = moved * copies
+    room.moved[b, 0 if forward else 1] = moved * copies
 
 
 @compiled
@@ -290,23 +290,23 @@ def _lay_update(
     home: int,
 ) -> int:
     """Write the optimizer's task, and the one that gathers what it updated in shards."""
-    made, needed, sizes = room.made, room.needed, table.sizes
+    produced, needed, sizes = room.made, room.needed, table.sizes
     bytes_here, trained, waiting = 0.0, False, 0
     clear(room)
     for source in range(bones.source_start[b], bones.source_start[b + 1]):
         if not bones.trained[source]:
             continue
         trained = True
-        home_of(bones, b, source, roles, rates.shards, made)
-        own = bones.source_bytes[source]
-        for f in range(len(made)):
-            if made[f] >= 0:
-                own /= sizes[f]
-        bytes_here += own
+        home_of(bones, b, source, roles, rates.shards, produced)
+        shard_bytes = bones.source_bytes[source]
+        for f in range(len(produced)):
+            if produced[f] >= 0:
+                shard_bytes /= sizes[f]
+        bytes_here += shard_bytes
         if 0 < rates.zero < 3 and not rates.early:
             states_of(bones.source_there, source, roles, bones.source_maker[source], needed)
             count = resharding(
-                made, needed, sizes, bones.source_bytes[source],
+                produced, needed, sizes, bones.source_bytes[source],
                 room.scratch, room.operation, room.held,
             )  # fmt: skip
             if rates.buckets and waiting + count <= PENDING:

@@ -138,7 +138,9 @@ def _further(
         "carry": bones.carry,
         "again": bones.again,
     }
-    ends = [[tasks[kind][own, m] for kind, own, m in both] for both in zip(*edges, strict=True)]
+    ends = [
+        [tasks[kind][number, m] for kind, number, m in both] for both in zip(*edges, strict=True)
+    ]
     before, after = np.array(ends or [[], []], np.int32)
     return _Wires(
         np.concatenate((wires.before[:count], before)),
@@ -151,7 +153,7 @@ def _further(
 def _number_tasks(
     bones: TaskTemplate,
     made_start: Indices,
-    made: Indices,
+    made_bundle: Indices,
     first_start: Indices,
     first: Indices,
     last_start: Indices,
@@ -170,12 +172,12 @@ def _number_tasks(
             bones.forward[u, m] = n
             n += 1
             for i in range(made_start[u], made_start[u + 1]):
-                bones.carry[made[i], m] = n
+                bones.carry[made_bundle[i], m] = n
                 n += 1
     for m in range(micro_batches):
         for u in range(units - 1, -1, -1):
             for i in range(made_start[u], made_start[u + 1]):
-                bones.back[made[i], m] = n
+                bones.back[made_bundle[i], m] = n
                 n += 1
             if fetched:
                 for i in range(last_start[u], last_start[u + 1]):
@@ -233,11 +235,11 @@ def _join_leg(bones: TaskTemplate, wires: _Wires, e: int, b: int, leg: int, fetc
     kept, maker, unit = bones.parameters[b], bones.maker[b], bones.leg_unit[leg]
     flows, trained = bones.flows[unit], bones.trained[bones.leg_source[leg]]
     for m in range(bones.forward.shape[1]):
-        own, back = 0 if kept and not fetched else m, 0 if kept else m
+        carry_copy, back_copy = 0 if kept and not fetched else m, 0 if kept else m
         reader, reverse = bones.forward[unit, m], bones.backward[unit, m]
         bones.leg_edge[leg, m], bones.leg_back_edge[leg, m] = e, e + 1
-        e = _wire(wires, e, bones.carry[b, own], reader, False)
-        e = _wire(wires, e, reverse, bones.back[b, back], False)
+        e = _wire(wires, e, bones.carry[b, carry_copy], reader, False)
+        e = _wire(wires, e, reverse, bones.back[b, back_copy], False)
         if kept:
             if fetched:
                 bones.leg_again_edge[leg, m] = e

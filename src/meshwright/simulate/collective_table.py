@@ -89,10 +89,10 @@ def pattern_number(table: CollectiveTable, inside: int, every: int) -> int:
     number = 0
     f = 0
     for level in range(len(table.radix)):
-        own, beside, digits = 1, 1, 0
+        members, beside, digits = 1, 1, 0
         while f < len(table.sizes) and table.level[f] == level:
             if inside >> f & 1:
-                own *= table.sizes[f]
+                members *= table.sizes[f]
                 digits = digits * 3 + 1
             elif every >> f & 1:
                 beside *= table.sizes[f]
@@ -102,7 +102,9 @@ def pattern_number(table: CollectiveTable, inside: int, every: int) -> int:
             f += 1
         if table.radix[level]:
             number *= table.radix[level] * table.radix[level]
-            number += table.divisor[level, own] * table.radix[level] + table.divisor[level, beside]
+            number += (
+                table.divisor[level, members] * table.radix[level] + table.divisor[level, beside]
+            )
         else:
             number = number * table.divisor[level, 0] + digits
     return number
@@ -185,7 +187,7 @@ class CollectivePrices:
         self, operation: int, inside: int, every: int, way: CollectiveWay
     ) -> CollectivePrices:
         """The same prices but for one of several ways to carry out an operation."""
-        ways = [own for own in self.ways(operation, inside, every) if own != way]
+        ways = [candidate for candidate in self.ways(operation, inside, every) if candidate != way]
         assert ways, "some way must be left"
         other = copy(self)
         other._ways, other.shared = [*self._ways, *ways], {}
@@ -229,8 +231,8 @@ class CollectivePrices:
                 divisor[depth, 0] = 3 ** sum(factor.level == depth for factor in self.factors)
                 patterns *= int(divisor[depth, 0])
             else:
-                for place, own in enumerate(divisors(cardinality)):
-                    divisor[depth, own] = place
+                for place, degree in enumerate(divisors(cardinality)):
+                    divisor[depth, degree] = place
                 radix[depth] = len(divisors(cardinality))
                 patterns *= int(radix[depth]) ** 2
         return CollectiveTable(
@@ -273,8 +275,8 @@ class CollectivePrices:
         smaller from the inside, the rest outwards.
         """
         depths = range(len(self.pricer.cluster.levels))
-        levels = [own for own in (self._of_level(inside, depth) for depth in depths) if own]
-        finer = [own for level in levels for own in self._cut(kind, inside, every, level)]
+        levels = [level for level in (self._of_level(inside, depth) for depth in depths) if level]
+        finer = [group for level in levels for group in self._cut(kind, inside, every, level)]
         for steps in dict.fromkeys((tuple(levels), tuple(finer))):
             if len(steps) > 1:
                 outwards = kind in (Collective.ALL_GATHER, Collective.BROADCAST)
@@ -291,20 +293,22 @@ class CollectivePrices:
             best.append(
                 min(
                     (
-                        best[begin][0] + self._step(kind, inside, every, own)[0].fixed,
-                        (*best[begin][1], own),
+                        best[begin][0] + self._step(kind, inside, every, group)[0].fixed,
+                        (*best[begin][1], group),
                     )
-                    for begin, own in groups
+                    for begin, group in groups
                 )
             )
         return best[-1][1]
 
-    def _step(self, kind: Collective, inside: int, every: int, own: int) -> tuple[CostLine, float]:
+    def _step(
+        self, kind: Collective, inside: int, every: int, group: int
+    ) -> tuple[CostLine, float]:
         """A step over some of a group's factors, and what it moves."""
         # Scattered data lies everywhere; what one has, or shall have, along outer factors only.
         scattered = kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
-        others = inside & ~own if scattered else inside & ((own & -own) - 1)
-        pattern = self._pattern(own, every | others)
+        others = inside & ~group if scattered else inside & ((group & -group) - 1)
+        pattern = self._pattern(group, every | others)
         line = min(self.pricer.lines(kind, pattern), key=lambda line: line.per_byte)
         return line, bytes_moved(kind, pattern)
 
@@ -312,17 +316,17 @@ class CollectivePrices:
         self, kind: Collective, inside: int, every: int, groups: tuple[int, ...]
     ) -> CollectiveWay:
         held, steps = 1.0, []
-        for own in groups:
-            line, moved = self._step(kind, inside, every, own)
+        for group in groups:
+            line, moved = self._step(kind, inside, every, group)
             steps.append((line, held, moved))
-            ways = math.prod(self.factors[factor].size for factor in set_bits(own))
+            ways = math.prod(self.factors[factor].size for factor in set_bits(group))
             if kind is Collective.REDUCE_SCATTER:
                 held /= ways
             elif kind is Collective.ALL_GATHER:
                 held *= ways
         places = {factor: place for place, factor in enumerate(set_bits(inside))}
         return chained(steps)._replace(
-            steps=tuple(tuple(places[factor] for factor in set_bits(own)) for own in groups)
+            steps=tuple(tuple(places[factor] for factor in set_bits(bits)) for bits in groups)
         )
 
     def _of_level(self, bits: int, depth: int) -> int:

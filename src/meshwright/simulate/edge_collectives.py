@@ -59,9 +59,9 @@ class Workspace(NamedTuple):
 
 def work(factors: int, kinds: int, bundles: int) -> Workspace:
     """Room for graphs of these sizes."""
-    made, needed, seen, scratch = (np.zeros(factors, np.int8) for _ in range(4))
+    produced, needed, seen, scratch = (np.zeros(factors, np.int8) for _ in range(4))
     return Workspace(
-        made=made,
+        made=produced,
         needed=needed,
         seen=seen,
         scratch=scratch,
@@ -100,11 +100,11 @@ def charge_rounds(table: CollectiveTable, room: Workspace, count: int) -> bool:
 def _charge_one(table: CollectiveTable, room: Workspace, i: int) -> bool:
     operation, missing, charged = room.operation, room.missing, room.charged
     kind, inside, every = operation[i, 0], operation[i, 1], operation[i, 2]
-    own, bytes_moved = price(table, kind, inside, every, room.held[i], room.busy)
-    if own < 0:
+    cost, bytes_moved = price(table, kind, inside, every, room.held[i], room.busy)
+    if cost < 0:
         missing[0], missing[1], missing[2], missing[3] = NO_PRICE, kind, inside, every
         return False
-    charged[TIME] += own
+    charged[TIME] += cost
     charged[MOVED] += bytes_moved
     return True
 
@@ -169,7 +169,7 @@ def beside(
     """The halos, statistics and exchanges of a reader, there (0) or back (1), as collectives; how
     many. An exchange is two AllToAlls: to where experts are and back.
     """
-    halo, statistics, there = bones.leg_halo, bones.leg_statistics, bones.leg_there
+    halo, statistics, states = bones.leg_halo, bones.leg_statistics, bones.leg_there
     exchanged = bones.leg_exchanged
     operation, held, rounds = room.operation, room.held, room.rounds
     count = 0
@@ -185,7 +185,7 @@ def beside(
                 ways *= sizes[f]
             elif role >= WHOLE:
                 every |= 1 << f
-                if role >= 0 and there[leg, role] >= 0:
+                if role >= 0 and states[leg, role] >= 0:
                     others *= sizes[f]
                 if role >= 0 and bones.leg_cut_by[leg, split] >> role & 1:
                     shares *= sizes[f]
@@ -226,7 +226,7 @@ def home_of(
     bones: TaskTemplate, b: int, source: int, roles: Codes, shards: Flags, out: Codes
 ) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
-    maker, back = bones.source_maker[source], bones.leg_back
+    maker, gradient_states = bones.source_maker[source], bones.leg_back
     states_of(bones.source_there, source, roles, maker, out)
     if not (bones.parameters[b] and bones.trained[source]):
         return
@@ -235,7 +235,7 @@ def home_of(
         leg += 1
     for f in range(roles.shape[1]):
         role = roles[maker, f]
-        if shards[f] and role >= 0 and back[leg, role] == PARTIAL:
+        if shards[f] and role >= 0 and gradient_states[leg, role] == PARTIAL:
             out[f] = SHARD
 
 
@@ -248,7 +248,7 @@ def reads_alike(
     source: Indices,
     unit: Indices,
     roles: Codes,
-    own: Codes,
+    reading: Codes,
 ) -> bool:
     """Whether an earlier reading of the same source is in the same states as this one."""
     for earlier in range(first, leg):
@@ -257,7 +257,7 @@ def reads_alike(
         alike = True
         for f in range(roles.shape[1]):
             role = roles[unit[earlier], f]
-            if (state[earlier, role] if role >= 0 else role) != own[f]:
+            if (state[earlier, role] if role >= 0 else role) != reading[f]:
                 alike = False
                 break
         if alike:

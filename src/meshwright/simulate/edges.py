@@ -42,25 +42,25 @@ class EdgeTables(NamedTuple):
 @once
 def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> EdgeTables:
     """The bundles of a graph as one micro-batch carries them."""
-    own = units(graph)
-    found = bucketed(bundles(graph, own), bucket, layers_of(graph, own))
-    carried = tuple(_micro(bundle, own, micro_batches) for bundle in found)
-    tables = _of_units(own, carried) | _of_sources(carried) | _of_legs(own, carried)
+    groups = units(graph)
+    edges = bucketed(bundles(graph, groups), bucket, layers_of(graph, groups))
+    carried = tuple(_micro(bundle, groups, micro_batches) for bundle in edges)
+    tables = _of_units(groups, carried) | _of_sources(carried) | _of_legs(groups, carried)
     sources = [source for bundle in carried for source in bundle.sources]
     first = np.full(len(sources), NONE, np.int32)
     first[tables["leg_source"][::-1]] = np.arange(len(tables["leg_source"]))[::-1]
     width = [ITEM_BYTES[graph.specs[source.name].dtype] for source in sources]
-    together = {own.tensor.name for own in graph.parameters if own.stacked}
+    together = {parameter.tensor.name for parameter in graph.parameters if parameter.stacked}
     stacked = np.array([source.name in together for source in sources], np.bool_)
     shape = _shapes([graph.specs[source.name].shape for source in sources])
     return EdgeTables(carried, tables, first, np.array(width, np.float64), shape, stacked)
 
 
-def _micro(bundle: TensorEdge, own: tuple[OpGroup, ...], micro_batches: int) -> TensorEdge:
+def _micro(bundle: TensorEdge, groups: tuple[OpGroup, ...], micro_batches: int) -> TensorEdge:
     """A bundle as one micro-batch carries it."""
     if micro_batches == 1 or bundle.parameters:
         return bundle
-    maker = own[bundle.maker]
+    maker = groups[bundle.maker]
     cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
     shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
     return msgspec.structs.replace(
@@ -70,7 +70,7 @@ def _micro(bundle: TensorEdge, own: tuple[OpGroup, ...], micro_batches: int) -> 
             for source, part in zip(bundle.sources, shared, strict=True)
         ),
         legs=tuple(
-            _micro_leg(leg, own[leg.unit], micro_batches) if shared[leg.tensor] else leg
+            _micro_leg(leg, groups[leg.unit], micro_batches) if shared[leg.tensor] else leg
             for leg in bundle.legs
         ),
     )
@@ -80,24 +80,24 @@ def _micro_leg(leg: EdgeConsumer, reader: OpGroup, micro_batches: int) -> EdgeCo
     """Halos and exchanges have rows of one micro-batch, and so have statistics of each sample."""
     halo = tuple(rows // micro_batches for rows in leg.port.halo)
     statistics = tuple(
-        told
-        if told is None or reader.samples not in told.cut_by
-        else told._replace(bytes=told.bytes // micro_batches)
-        for told in leg.port.statistics
+        statistic
+        if statistic is None or reader.samples not in statistic.cut_by
+        else statistic._replace(bytes=statistic.bytes // micro_batches)
+        for statistic in leg.port.statistics
     )
     exchanged = tuple(rows // micro_batches for rows in leg.port.exchanged)
     port = msgspec.structs.replace(leg.port, halo=halo, statistics=statistics, exchanged=exchanged)
     return msgspec.structs.replace(leg, port=port)
 
 
-def _of_units(own: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
-    near: list[set[int]] = [set() for _ in own]
+def _of_units(groups: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
+    near: list[set[int]] = [set() for _ in groups]
     for b, bundle in enumerate(carried):
         for leg in bundle.legs:
             near[leg.unit].add(b)
             near[bundle.sources[leg.tensor].maker].add(b)
     return {
-        "flows": np.array([unit.flows for unit in own], np.bool_),
+        "flows": np.array([unit.flows for unit in groups], np.bool_),
         "unit_bundle_start": _starts(near),
         "unit_bundle": np.array([b for some in near for b in sorted(some)], np.int32),
         "maker": np.array([bundle.maker for bundle in carried], np.int32),
@@ -117,11 +117,11 @@ def _of_sources(carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     }
 
 
-def _of_legs(own: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
+def _of_legs(groups: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     first = _starts(bundle.sources for bundle in carried)
     legs = [(b, leg) for b, bundle in enumerate(carried) for leg in bundle.legs]
     ports = [leg.port for _, leg in legs]
-    flows = [leg.port.back is not None and own[leg.unit].flows for _, leg in legs]
+    flows = [leg.port.back is not None and groups[leg.unit].flows for _, leg in legs]
     return {
         "leg_start": _starts(bundle.legs for bundle in carried),
         "leg_source": np.array([first[b] + leg.tensor for b, leg in legs], np.int32),
@@ -140,25 +140,25 @@ def _of_legs(own: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[
 
 
 def _of_statistics(rows: list[tuple[SharedStatistics | None, ...]]) -> dict[str, Any]:
-    told = [[own or SharedStatistics(0, 0, 0, ()) for own in row] for row in rows]
+    filled = [[statistic or SharedStatistics(0, 0, 0, ()) for statistic in row] for row in rows]
     rounds = np.zeros((len(rows), MOST_SPLITS, 2), np.int64)
     cut_by = np.zeros((len(rows), MOST_SPLITS), np.int64)
-    for number, row in enumerate(told):
-        for split, own in enumerate(row):
-            rounds[number, split] = own.there, own.back
-            cut_by[number, split] = sum(1 << other for other in own.cut_by)
+    for number, row in enumerate(filled):
+        for split, shared in enumerate(row):
+            rounds[number, split] = shared.there, shared.back
+            cut_by[number, split] = sum(1 << other for other in shared.cut_by)
     return {
-        "leg_statistics": _amounts([tuple(own.bytes for own in row) for row in told]),
+        "leg_statistics": _amounts([tuple(statistic.bytes for statistic in row) for row in filled]),
         "leg_rounds": rounds,
         "leg_cut_by": cut_by,
     }
 
 
 def _shapes(shapes: list[tuple[int, ...]]) -> Ints:
-    found = np.ones((len(shapes), max(map(len, shapes), default=0) + 1), np.int64)
-    for row, shape in zip(found, shapes, strict=True):
+    padded = np.ones((len(shapes), max(map(len, shapes), default=0) + 1), np.int64)
+    for row, shape in zip(padded, shapes, strict=True):
         row[: len(shape)] = shape
-    return found
+    return padded
 
 
 def _starts(lists: Iterable[Sized]) -> Indices:

@@ -80,8 +80,8 @@ def predicted(plan: IslandPlan) -> IslandPrediction:
 
     if plan.stages == 1:
         figures = [
-            PartFigures(prediction=own, pace=own.step)
-            for own in (simulated_part(part.plan) for part in plan.parts)
+            PartFigures(prediction=prediction, pace=prediction.step)
+            for prediction in (simulated_part(part.plan) for part in plan.parts)
         ]
     else:
         figures = [paced(part.plan, plan.micro_batches) for part in plan.parts]
@@ -92,26 +92,26 @@ def composed(
     plan: IslandPlan, figures: Sequence[PartFigures], crossings: Sequence[float] | None = None
 ) -> IslandPrediction:
     """The prediction of a plan whose parts are known, and perhaps what crosses between stages."""
-    found = dict(zip(range(len(plan.parts)), figures, strict=True))
+    by_part = dict(zip(range(len(plan.parts)), figures, strict=True))
     of_stage = {
-        number: [n for n, own in enumerate(plan.parts) if own.stage == number]
+        number: [n for n, part in enumerate(plan.parts) if part.stage == number]
         for number in range(plan.stages)
     }
     reductions = [reduction(plan.cluster, plan.stage(number)) for number in range(plan.stages)]
     missing = 0
-    for number, own in enumerate(plan.parts):
-        held, device = figures[number].prediction.memory, own.plan.cluster.device
-        under_way = min(plan.stages - own.stage, plan.micro_batches) - 1
+    for number, island_part in enumerate(plan.parts):
+        held, device = figures[number].prediction.memory, island_part.plan.cluster.device
+        under_way = min(plan.stages - island_part.stage, plan.micro_batches) - 1
         total = held.total + under_way * held.activations if plan.stages > 1 else held.total
         missing = max(missing, total - device.memory)
     if plan.stages == 1:
         return IslandPrediction(
-            step=Seconds(max(own.prediction.step for own in figures) + reductions[0]),
-            parts=tuple(own.prediction for own in figures),
+            step=Seconds(max(figure.prediction.step for figure in figures) + reductions[0]),
+            parts=tuple(figure.prediction for figure in figures),
             reduction=Seconds(reductions[0]),
             missing=Bytes(missing),
         )
-    paces = [max(found[n].pace for n in of_stage[s]) for s in range(plan.stages)]
+    paces = [max(by_part[n].pace for n in of_stage[s]) for s in range(plan.stages)]
     cuts = list(crossings or ()) or [
         crossing(plan.cluster, plan.stage(s), plan.stage(s + 1), plan.micro_batches)
         for s in range(plan.stages - 1)
@@ -119,15 +119,15 @@ def composed(
     beside = [max(cuts[max(s - 1, 0) : s + 1]) for s in range(plan.stages)]
     slowest = max(max(pace, cut) for pace, cut in zip(paces, beside, strict=True))
     rest = max(
-        max(found[n].prediction.step - found[n].pace for n in of_stage[s]) + reductions[s]
+        max(by_part[n].prediction.step - by_part[n].pace for n in of_stage[s]) + reductions[s]
         for s in range(plan.stages)
     )
     tied = sum(_tied(plan, stages, names) for stages, names in tied_weights(plan))
     step = sum(paces) + (plan.micro_batches - 1) * slowest + sum(cuts) + max(rest, 0.0) + tied
     return IslandPrediction(
         step=Seconds(step),
-        parts=tuple(own.prediction for own in figures),
-        paces=tuple(own.pace for own in figures),
+        parts=tuple(figure.prediction for figure in figures),
+        paces=tuple(figure.pace for figure in figures),
         reduction=Seconds(max(reductions) + tied),
         transfer=Seconds(sum(cuts)),
         missing=Bytes(missing),
@@ -139,24 +139,24 @@ def reduction(cluster: IslandCluster, parts: Sequence[IslandPart]) -> float:
     if len(parts) < 2:
         return 0.0
     total = gradient_bytes(parts[0].plan.graph.parameters)
-    return max(_reduced(cluster, own, len(parts), total) for own in parts)
+    return max(_reduced(cluster, part, len(parts), total) for part in parts)
 
 
 def _tied(plan: IslandPlan, stages: Sequence[int], names: Sequence[str]) -> float:
     """Seconds of the sum over stages of the gradients of weights that they share."""
-    parts = [own for number in stages for own in plan.stage(number)]
+    parts = [part for number in stages for part in plan.stage(number)]
     graph = parts[0].plan.graph
     total = sum(graph.specs[name].bytes for name in names)
-    return max(_reduced(plan.cluster, own, len(parts), total) for own in parts)
+    return max(_reduced(plan.cluster, part, len(parts), total) for part in parts)
 
 
 def _reduced(cluster: IslandCluster, part: IslandPart, members: int, total: int) -> float:
-    own = part.plan.cluster
-    held = total / own.devices
+    part_cluster = part.plan.cluster
+    held = total / part_cluster.devices
     across = _across(cluster, part, members, Collective.ALL_REDUCE, held)
-    if own.devices == 1 or part.plan.options.zero >= 2:
+    if part_cluster.devices == 1 or part.plan.options.zero >= 2:
         return across
-    return across + cheapest_gather(gather_pricer(own, part.plan.backend), held).seconds
+    return across + cheapest_gather(gather_pricer(part_cluster, part.plan.backend), held).seconds
 
 
 def crossing(
@@ -167,17 +167,17 @@ def crossing(
 ) -> float:
     """Seconds of what one micro-batch sends from a stage to the next, and of its gradients."""
     sizes = sum(
-        own.spec.bytes
-        for own in receivers[0].plan.graph.inputs
-        if own.name in senders[0].plan.graph.producers
+        tensor.spec.bytes
+        for tensor in receivers[0].plan.graph.inputs
+        if tensor.name in senders[0].plan.graph.producers
     )
     # The first receiver has its share of the samples only.
-    whole = sizes * sum(own.share for own in receivers) / receivers[0].share
+    whole = sizes * sum(receiver.share for receiver in receivers) / receivers[0].share
     longest = 0.0
-    for own in (*senders, *receivers):
-        held = whole * own.share / sum(p.share for p in receivers) / micro
-        held /= own.plan.cluster.devices
-        longest = max(longest, _across(cluster, own, 2, Movement.SEND, held))
+    for part in (*senders, *receivers):
+        held = whole * part.share / sum(p.share for p in receivers) / micro
+        held /= part.plan.cluster.devices
+        longest = max(longest, _across(cluster, part, 2, Movement.SEND, held))
     return 2 * longest
 
 

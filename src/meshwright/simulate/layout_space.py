@@ -39,14 +39,14 @@ def space(problem: StepModel) -> LayoutSpace:
     listed = [
         [_roles(problem, unit, f) for f in range(len(problem.factors))] for unit in problem.units
     ]
-    most = max((len(own) for unit in listed for own in unit), default=1)
+    most = max((len(row) for unit in listed for row in unit), default=1)
     shape = (len(problem.units), len(problem.factors))
     role = np.full((*shape, most), WHOLE, np.int8)
     count = np.zeros(shape, np.int32)
     for u, unit in enumerate(listed):
-        for f, own in enumerate(unit):
-            role[u, f, : len(own)] = own
-            count[u, f] = len(own)
+        for f, roles in enumerate(unit):
+            role[u, f, : len(roles)] = roles
+            count[u, f] = len(roles)
     alike = [_sharing(problem), [int(number) for number in problem.times.type]]
     group = np.array([np.unique(numbers, return_inverse=True)[1] for numbers in alike], np.int32)
     members = np.argsort(group, axis=1, kind="stable").astype(np.int32)
@@ -59,23 +59,23 @@ def space(problem: StepModel) -> LayoutSpace:
 def _roles(problem: StepModel, unit: OpGroup, f: int) -> list[int]:
     """Splits that a factor can cut, replica, coordinates."""
     size = problem.factors[f].size
-    every = {s: own.name for s, own in enumerate(unit.splits) if unit.cuttable(s, size)}
+    every = {s: split.name for s, split in enumerate(unit.splits) if unit.cuttable(s, size)}
     every[WHOLE] = REPLICA
     every |= {at(c): f"{IDLE}{c}" for c in range(size if problem.apart[f] else 0)}
-    found = [role for role, name in every.items() if problem.allowed.role(unit, f, name)]
-    if not found:
+    roles = [role for role, name in every.items() if problem.allowed.role(unit, f, name)]
+    if not roles:
         level = problem.cluster.level_names[problem.factors[f].level]
         raise InputError(
             f"unit {unit.name!r} may have no role for factor {f} of the machine, on {level!r}",
             "take away a constraint",
         )
-    return found
+    return roles
 
 
 def stranger(problem: StepModel, room: LayoutSpace, roles: Codes) -> OpGroup | None:
     """The first unit whose roles are not in the space; walks start inside it."""
-    there = np.arange(room.role.shape[2]) < room.roles[:, :, np.newaxis]
-    inside = ((room.role == roles[:, :, np.newaxis]) & there).any(axis=2).all(axis=1)
+    valid = np.arange(room.role.shape[2]) < room.roles[:, :, np.newaxis]
+    inside = ((room.role == roles[:, :, np.newaxis]) & valid).any(axis=2).all(axis=1)
     table, times = problem.prices.table, problem.times
     for number, unit in enumerate(problem.units):
         key = key_of(int(times.type[number]), roles[number], table, times.table)
@@ -90,5 +90,5 @@ def _sharing(problem: StepModel) -> list[int]:
     for bundle in problem.bundles:
         if bundle.parameters:
             joined = {first[leg.unit] for leg in bundle.legs} | {first[bundle.maker]}
-            first = [min(joined) if own in joined else own for own in first]
+            first = [min(joined) if root in joined else root for root in first]
     return first

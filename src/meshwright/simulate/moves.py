@@ -63,20 +63,24 @@ class EdgeCollective(NamedTuple):
 
     def link(self, cluster: Cluster) -> str:
         """The link that paces it, with its level."""
-        (level, link), _ = max(self.way.busy, key=lambda own: own[1])
+        (level, link), _ = max(self.way.busy, key=lambda entry: entry[1])
         return f"{cluster.levels[level].name}/{link}"
 
 
 def moves(problem: StepModel) -> dict[tuple[str, int], tuple[EdgeCollective, ...]]:
     """The collectives of the tasks of each kind (`Labels.kind`) about each bundle."""
-    told = _Telling(problem)
-    found: dict[tuple[str, int], tuple[EdgeCollective, ...]] = {}
+    telling = _Telling(problem)
+    collectives: dict[tuple[str, int], tuple[EdgeCollective, ...]] = {}
     for number, bundle in enumerate(problem.bundles):
-        there, back, gather = told.there(bundle), told.back(bundle), told.gather(bundle)
-        for kind, steps in (("carry", there), ("again", there), ("return", back)):
-            found[kind, number] = told.moves(steps)
-        found["regather", number] = told.moves(gather)
-    return found
+        forward, backward, gather = (
+            telling.there(bundle),
+            telling.back(bundle),
+            telling.gather(bundle),
+        )
+        for kind, steps in (("carry", forward), ("again", forward), ("return", backward)):
+            collectives[kind, number] = telling.moves(steps)
+        collectives["regather", number] = telling.moves(gather)
+    return collectives
 
 
 def ways_by_level(cluster: Cluster, numbers: Sequence[int]) -> str:
@@ -85,10 +89,10 @@ def ways_by_level(cluster: Cluster, numbers: Sequence[int]) -> str:
     >>> ways_by_level(Cluster.named("dgx-h100", node=2), (0, 2, 3))
     '2 node and 4 gpu'
     """
-    own, ways = factors(cluster), dict[str, int]()
+    mesh_factors, ways = factors(cluster), dict[str, int]()
     for number in numbers:
-        name = cluster.level_names[own[number].level]
-        ways[name] = ways.get(name, 1) * own[number].size
+        name = cluster.level_names[mesh_factors[number].level]
+        ways[name] = ways.get(name, 1) * mesh_factors[number].size
     return " and ".join(f"{count} {name}" for name, count in ways.items())
 
 
@@ -104,7 +108,7 @@ class _Telling:
 
     def there(self, bundle: TensorEdge) -> list[_Step]:
         """What brings tensors to their readers."""
-        found, exchanged = list[_Step](), list[_Step]()
+        steps, exchanged = list[_Step](), list[_Step]()
         read: set[object] = set()
         for leg in bundle.legs:
             source = bundle.sources[leg.tensor]
@@ -113,16 +117,16 @@ class _Telling:
                 home = self._sharded(bundle, leg.tensor)
             needed = self._states(leg.unit, leg.port.there)
             if (leg.tensor, needed) not in read:
-                found += self._steps(home, needed, source.bytes)
+                steps += self._steps(home, needed, source.bytes)
             read.add((leg.tensor, needed))
             exchanged += self._beside(leg, back=False)
         if self._fetched:
-            found = self._bucketed(bundle, found)
-        return found + exchanged
+            steps = self._bucketed(bundle, steps)
+        return steps + exchanged
 
     def back(self, bundle: TensorEdge) -> list[_Step]:
         """What returns gradients; where a layer runs again, what was brought there once more."""
-        problem, found, left = self._problem, list[_Step](), set[object]()
+        problem, steps, left = self._problem, list[_Step](), set[object]()
         exchanged: list[_Step] = []
         flowing = [leg for leg in bundle.legs if self._flows(leg)]
         for leg in flowing:
@@ -134,20 +138,20 @@ class _Telling:
             if self._zero and bundle.parameters:
                 home = self._sharded(bundle, leg.tensor)
             if (leg.tensor, gradient) not in left:
-                found += self._steps(gradient, home, source.bytes)
+                steps += self._steps(gradient, home, source.bytes)
             left.add((leg.tensor, gradient))
             exchanged += self._beside(leg, back=True)
-        found = self._bucketed(bundle, found)
+        steps = self._bucketed(bundle, steps)
         again = not bundle.parameters and problem.rates.again[bundle.maker]
         if again and problem.bones.flows[bundle.maker] and flowing:
             exchanged += self.there(bundle)
-        return found + exchanged
+        return steps + exchanged
 
     def gather(self, bundle: TensorEdge) -> list[_Step]:
         """What brings together what was updated in shards."""
         if not bundle.parameters or self._zero not in (1, 2) or self._early:
             return []
-        found = [
+        steps = [
             step
             for tensor, source in enumerate(bundle.sources)
             if source.trained
@@ -157,7 +161,7 @@ class _Telling:
                 source.bytes,
             )
         ]
-        return self._bucketed(bundle, found)
+        return self._bucketed(bundle, steps)
 
     def _bucketed(self, bundle: TensorEdge, steps: list[_Step]) -> list[_Step]:
         """What parameters of a bucket do alike, they do together."""
@@ -194,20 +198,20 @@ class _Telling:
         gradient = self._states(source.maker, leg.port.back)
         shards = self._problem.rates.shards.tolist()
         return tuple(
-            SHARD if own and g == PARTIAL else p
-            for own, p, g in zip(shards, plain, gradient, strict=True)
+            SHARD if along and g == PARTIAL else p
+            for along, p, g in zip(shards, plain, gradient, strict=True)
         )
 
-    def _steps(self, made: States, needed: States, size: float) -> list[_Step]:
-        key = made, needed, size
+    def _steps(self, produced: States, needed: States, size: float) -> list[_Step]:
+        key = produced, needed, size
         if key not in self._known:
             sizes = self._problem.prices.table.sizes
             operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
-            scratch: Codes = np.zeros(len(made), np.int8)
-            codes = np.array([made, needed], np.int8)
+            scratch: Codes = np.zeros(len(produced), np.int8)
+            codes = np.array([produced, needed], np.int8)
             count = resharding(codes[0], codes[1], sizes, float(size), scratch, operation, held)
             rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
-            self._known[key] = [((row[0], row[1], row[2]), own) for row, own in rows]
+            self._known[key] = [((row[0], row[1], row[2]), bytes_held) for row, bytes_held in rows]
         return self._known[key]
 
     def _beside(self, leg: EdgeConsumer, *, back: bool) -> Iterator[_Step]:
@@ -216,10 +220,10 @@ class _Telling:
             # The rows are those of the piece, which other splits cut too.
             others = [n for n, state in enumerate(leg.port.there) if n != split and state >= 0]
             yield from self._told(leg.unit, SHIFT, split, rows, others)
-        for split, told in enumerate(leg.port.statistics):
-            if told is not None:
-                step = self._told(leg.unit, ALL_REDUCE, split, told.bytes, told.cut_by)
-                yield from list(step) * (told.back if back else told.there)
+        for split, statistic in enumerate(leg.port.statistics):
+            if statistic is not None:
+                step = self._told(leg.unit, ALL_REDUCE, split, statistic.bytes, statistic.cut_by)
+                yield from list(step) * (statistic.back if back else statistic.there)
         for split, tokens in enumerate(leg.port.exchanged):
             cutting = [n for n, state in enumerate(leg.port.there) if state >= 0]
             yield from 2 * list(self._told(leg.unit, ALL_TO_ALL, split, tokens / 2, cutting))
@@ -238,7 +242,7 @@ class _Telling:
 
 def _together(steps: Sequence[_Step]) -> list[_Step]:
     """Steps of a bucket: those that are alike run as one."""
-    found: dict[tuple[int, int, int], float] = {}
+    totals: dict[tuple[int, int, int], float] = {}
     for row, held in steps:
-        found[row] = found.get(row, 0.0) + held
-    return list(found.items())
+        totals[row] = totals.get(row, 0.0) + held
+    return list(totals.items())

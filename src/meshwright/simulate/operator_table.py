@@ -72,18 +72,18 @@ class OperatorDurations:
 
     def __call__(self, ways: tuple[int, ...]) -> tuple[int, int]:
         """Both passes of what a device runs."""
-        found = self._known.get(ways)
-        if found is None:
-            found = self._known[ways] = self._added(dict(enumerate(ways)))
-        return found
+        durations = self._known.get(ways)
+        if durations is None:
+            durations = self._known[ways] = self._added(dict(enumerate(ways)))
+        return durations
 
     def _added(self, ways: dict[int, int]) -> tuple[int, int]:
-        there = back = 0.0
+        forward = backward = 0.0
         for member in self._unit.members:
             price = self._pricer.price(member.piece(ways), member.wanted)
-            there += price.forward.seconds
-            back += price.backward.seconds
-        return max(1, round(there * NANO)), max(1, round(back * NANO))
+            forward += price.forward.seconds
+            backward += price.backward.seconds
+        return max(1, round(forward * NANO)), max(1, round(backward * NANO))
 
 
 class OperatorTimes:
@@ -132,10 +132,10 @@ class OperatorTimes:
         number, degrees = self._decoded(key)
         unit = self._units[number]
         ways = tuple(d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees))
-        there, back = self._durations[number](ways)
+        forward, backward = self._durations[number](ways)
         if 2 * self._filled > len(self.table.key):
             self._grow()
-        self._insert(key, there, back)
+        self._insert(key, forward, backward)
 
     def _decoded(self, key: int) -> tuple[int, list[int]]:
         degrees = []
@@ -145,15 +145,15 @@ class OperatorTimes:
         number = key
         return number, degrees[: len(self._units[number].splits)]
 
-    def _insert(self, key: int, there: int, back: int) -> None:
+    def _insert(self, key: int, forward: int, backward: int) -> None:
         at = slot_of(self.table, key)
-        self.table.key[at], self.table.there[at], self.table.back[at] = key, there, back
+        self.table.key[at], self.table.there[at], self.table.back[at] = key, forward, backward
         self._filled += 1
 
     def _grow(self) -> None:
         old = self.table
-        key, there, back = _rows(2 * len(old.key))
-        self.table = old._replace(key=key, there=there, back=back)
+        key, forward, backward = _rows(2 * len(old.key))
+        self.table = old._replace(key=key, there=forward, back=backward)
         self._filled = 0
         for at in np.flatnonzero(old.key != -1):
             self._insert(int(old.key[at]), int(old.there[at]), int(old.back[at]))

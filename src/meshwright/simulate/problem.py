@@ -170,21 +170,21 @@ def _codes(names: tuple[str, ...], layout: Layout) -> list[int]:
     ]
 
 
-def codes_of(own: Sequence[OpGroup], layouts: Sequence[Layout], factors: int) -> Codes:
+def codes_of(units: Sequence[OpGroup], layouts: Sequence[Layout], factors: int) -> Codes:
     """The roles of units as numbers."""
     known: dict[object, list[int]] = {}
     rows = []
-    for unit, layout in zip(own, layouts, strict=True):
+    for unit, layout in zip(units, layouts, strict=True):
         key = tuple(split.name for split in unit.splits), layout
         if key not in known:
             known[key] = _codes(*key)
         rows.append(known[key])
-    return np.array(rows, np.int8).reshape(len(own), factors)
+    return np.array(rows, np.int8).reshape(len(units), factors)
 
 
-def layouts_of(own: Sequence[OpGroup], roles: Codes) -> tuple[Layout, ...]:
+def layouts_of(units: Sequence[OpGroup], roles: Codes) -> tuple[Layout, ...]:
     """The layouts that the roles of units stand for."""
-    return tuple(_layout(unit, row) for unit, row in zip(own, roles, strict=True))
+    return tuple(_layout(unit, row) for unit, row in zip(units, roles, strict=True))
 
 
 def _layout(unit: OpGroup, roles: Codes) -> Layout:
@@ -200,12 +200,12 @@ def _layout(unit: OpGroup, roles: Codes) -> Layout:
     )
 
 
-def _sharding(own: Sequence[MeshFactor], options: Options) -> Flags:
+def _sharding(mesh_factors: Sequence[MeshFactor], options: Options) -> Flags:
     """Along which factors ZeRO shards, if there is any."""
-    return np.array(sharding(own, options.shard_within), np.bool_) & (options.zero > 0)
+    return np.array(sharding(mesh_factors, options.shard_within), np.bool_) & (options.zero > 0)
 
 
-def _again(graph: OperatorGraph, own: tuple[OpGroup, ...], options: Options) -> Flags:
+def _again(graph: OperatorGraph, units: tuple[OpGroup, ...], options: Options) -> Flags:
     """Whether each unit lies in a repeated layer that runs again."""
     repeated = options.runs_again(graph)
-    return np.array([unit.name in repeated for unit in own], np.bool_)
+    return np.array([unit.name in repeated for unit in units], np.bool_)

@@ -18,7 +18,7 @@ from meshwright.simulate.problem import StepModel
 
 def with_programs(plan: Plan, problem: StepModel) -> Plan:
     """The plan with a program, or steps, for each different collective, the largest first."""
-    every = [move for own in moves(problem).values() for move in own]
+    every = [move for collectives in moves(problem).values() for move in collectives]
     every.sort(key=lambda move: -move.held)
     return msgspec.structs.replace(
         plan,
@@ -29,17 +29,19 @@ def with_programs(plan: Plan, problem: StepModel) -> Plan:
 
 
 def _programs(every: Iterable[EdgeCollective]) -> Iterator[PlannedReduction]:
-    for own in every:
-        if own.operation == NAMES[ALL_REDUCE]:
-            text = str(own.way.program or dsl.ALL_REDUCE)
-            yield PlannedReduction(over=own.over, beside=own.beside, bytes=own.held, program=text)
+    for move in every:
+        if move.operation == NAMES[ALL_REDUCE]:
+            text = str(move.way.program or dsl.ALL_REDUCE)
+            yield PlannedReduction(
+                over=move.over, beside=move.beside, bytes=move.held, program=text
+            )
 
 
 def _chains(every: Iterable[EdgeCollective]) -> Iterator[PlannedChain]:
     """Those of which some have steps; of these all, as sizes decide which have."""
-    own = list(every)
-    in_steps = {(move.operation, move.over) for move in own if move.way.steps}
-    for move in own:
+    collectives = list(every)
+    in_steps = {(move.operation, move.over) for move in collectives if move.way.steps}
+    for move in collectives:
         if (move.operation, move.over) in in_steps:
             yield PlannedChain(
                 collective=move.operation,

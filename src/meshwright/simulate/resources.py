@@ -50,7 +50,7 @@ def subcube(roles: Codes, radix: Ints) -> int:
 
 def places(cluster: Cluster, apart: Sequence[bool]) -> ResourceClasses:
     """The resources, if only some factors tell devices apart."""
-    own = factors(cluster)
+    mesh_factors = factors(cluster)
     counting = [i for i, telling in enumerate(apart) if telling]
     names: list[str] = []
     kinds: list[int] = []
@@ -65,16 +65,16 @@ def places(cluster: Cluster, apart: Sequence[bool]) -> ResourceClasses:
         return number[key]
 
     uses: dict[tuple[int, ...], list[int]] = {}
-    for coordinates in product(*(range(own[i].size) for i in counting)):
+    for coordinates in product(*(range(mesh_factors[i].size) for i in counting)):
         at = dict(zip(counting, coordinates, strict=True))
         uses[coordinates] = [
             resource(kind, instance, name) for kind, instance, name in _touched(cluster, at)
         ]
     starts, members = [0], []
-    for cube in product(*(range(own[i].size + 1) for i in counting)):
+    for cube in product(*(range(mesh_factors[i].size + 1) for i in counting)):
         inside = product(
             *(
-                range(own[i].size) if d == 0 else (d - 1,)
+                range(mesh_factors[i].size) if d == 0 else (d - 1,)
                 for i, d in zip(counting, cube, strict=True)
             )
         )
@@ -86,16 +86,16 @@ def places(cluster: Cluster, apart: Sequence[bool]) -> ResourceClasses:
         set_start=np.array(starts, np.int32),
         set_resource=np.array(members, np.int32),
         radix=np.array(
-            [factor.size + 1 if apart[i] else 1 for i, factor in enumerate(own)], np.int64
+            [factor.size + 1 if apart[i] else 1 for i, factor in enumerate(mesh_factors)], np.int64
         ),
     )
 
 
 def _touched(cluster: Cluster, at: dict[int, int]) -> Iterator[tuple[int, tuple[object, ...], str]]:
     """The kind, instance and name of every resource that the devices at some coordinates use."""
-    own = factors(cluster)
-    digits = [at.get(i, 0) for i in range(len(own))]
-    device = from_digits(digits, [factor.size for factor in own])
+    mesh_factors = factors(cluster)
+    digits = [at.get(i, 0) for i in range(len(mesh_factors))]
+    device = from_digits(digits, [factor.size for factor in mesh_factors])
     yield 0, tuple(at.items()), f"device {device}"
     kind, innermost = 0, len(cluster.levels) - 1
     blocks = dict(cluster.levels[innermost].blocks)
@@ -104,13 +104,17 @@ def _touched(cluster: Cluster, at: dict[int, int]) -> Iterator[tuple[int, tuple[
             kind += 1
             owner = cluster.owner_level(link.per)
             block = blocks.get(link.per)
-            above = [i for i, factor in enumerate(own) if factor.level <= owner]
+            above = [i for i, factor in enumerate(mesh_factors) if factor.level <= owner]
             if block is not None:
-                inner = [i for i in above if own[i].level == innermost]
-                position = from_digits([digits[i] for i in inner], [own[i].size for i in inner])
-                outer = tuple((i, at[i]) for i in above if i in at and own[i].level < innermost)
+                inner = [i for i in above if mesh_factors[i].level == innermost]
+                position = from_digits(
+                    [digits[i] for i in inner], [mesh_factors[i].size for i in inner]
+                )
+                outer = tuple(
+                    (i, at[i]) for i in above if i in at and mesh_factors[i].level < innermost
+                )
                 instance: tuple[object, ...] = (outer, position // block)
             else:
                 instance = tuple((i, at[i]) for i in above if i in at)
-            whose = from_digits([digits[i] for i in above], [own[i].size for i in above])
+            whose = from_digits([digits[i] for i in above], [mesh_factors[i].size for i in above])
             yield kind, instance, f"{link.name} of {link.per} {whose}"

@@ -34,13 +34,13 @@ class Simulation(NamedTuple):
 
     def sheet(self) -> Sheet:
         """What is predicted of the plan."""
-        own, done = self.prediction.sheet(), throughput(self.plan, self.prediction)
+        sheet, done = self.prediction.sheet(), throughput(self.plan, self.prediction)
         unit = "tokens/s" if done.tokens_per_s else "samples/s"
         rates = [(unit, f"{done.tokens_per_s or done.samples_per_s:,.4g}")]
         if done.mfu is not None:
             rates.append(("MFU", f"{done.mfu:.1%}"))
         title = f"plan '{self.plan.origin}' of {self.plan.graph.name} on {self.plan.cluster.name}"
-        return own._replace(title=f"{title}, {own.title}", facts=(*own.facts, *rates))
+        return sheet._replace(title=f"{title}, {sheet.title}", facts=(*sheet.facts, *rates))
 
 
 def prices_of(plan: Plan, *, programs: bool = True) -> CollectivePrices:

@@ -39,13 +39,15 @@ def chained(
     stages = stages_of(runs, options)
     readers = _readers(bundles)
     for place, numbers in enumerate(stages.values()):
-        own = [runs[number].units for number in numbers]
-        ends: Ends = {("forward", chunk): _ends(run, readers) for chunk, run in enumerate(own)} | {
+        stage_units = [runs[number].units for number in numbers]
+        ends: Ends = {
+            ("forward", chunk): _ends(run, readers) for chunk, run in enumerate(stage_units)
+        } | {
             # The backward pass begins where the forward pass ends; not every unit has one.
             ("backward", chunk): _ends([u for u in run if units[u].flows], readers)[::-1]
-            for chunk, run in enumerate(own)
+            for chunk, run in enumerate(stage_units)
         }
-        slots = order(options.schedule, len(stages), place, options.micro_batches, len(own))
+        slots = order(options.schedule, len(stages), place, options.micro_batches, len(stage_units))
         for before, after in pairwise(slots):
             for last in _tasks(before, ends, first=False):
                 for first in _tasks(after, ends, first=True):
@@ -69,9 +71,9 @@ def ahead(
         for slot in order(
             options.schedule, len(stages), place, options.micro_batches, len(numbers)
         ):
-            there, run = slot.pass_ == "forward", runs[numbers[slot.chunk]].units
-            uses, fetch = (opening, "carry") if there else (closing, "again")
-            for unit in filter(uses.__contains__, run if there else reversed(run)):
+            forward, run = slot.pass_ == "forward", runs[numbers[slot.chunk]].units
+            uses, fetch = (opening, "carry") if forward else (closing, "again")
+            for unit in filter(uses.__contains__, run if forward else reversed(run)):
                 for bundle in uses[unit] if len(used) > AHEAD else ():
                     yield used[-1 - AHEAD], (fetch, bundle, slot.micro_batch)
                 used.append((slot.pass_, unit, slot.micro_batch))
@@ -85,19 +87,19 @@ def _uses(
     closing: dict[int, list[int]] = {}
     for number, bundle in enumerate(bundles):
         if bundle.parameters:
-            back = [leg.unit for leg in bundle.legs if leg.port.back and units[leg.unit].flows]
+            returning = [leg.unit for leg in bundle.legs if leg.port.back and units[leg.unit].flows]
             opening.setdefault(min(leg.unit for leg in bundle.legs), []).append(number)
-            if back:
-                closing.setdefault(max(back), []).append(number)
+            if returning:
+                closing.setdefault(max(returning), []).append(number)
     return opening, closing
 
 
 def _readers(bundles: Sequence[TensorEdge]) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
+    readers: dict[int, set[int]] = {}
     for bundle in bundles:
         if not bundle.parameters:
-            found.setdefault(bundle.maker, set()).update(leg.unit for leg in bundle.legs)
-    return found
+            readers.setdefault(bundle.maker, set()).update(leg.unit for leg in bundle.legs)
+    return readers
 
 
 def _ends(run: Sequence[int], readers: dict[int, set[int]]) -> tuple[list[int], list[int]]:

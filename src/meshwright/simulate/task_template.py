@@ -117,9 +117,9 @@ def labels_of(bones: TaskTemplate, tasks: int) -> TaskLabels:
         ("again", bones.again),
         ("regather", bones.regather[:, None]),
     ):
-        own, micro = np.nonzero(numbers != NONE)
-        found = numbers[own, micro]
-        subject[found], micro_batch[found] = own, micro
-        for task in found.tolist():
+        rows, micro = np.nonzero(numbers != NONE)
+        task_numbers = numbers[rows, micro]
+        subject[task_numbers], micro_batch[task_numbers] = rows, micro
+        for task in task_numbers.tolist():
             kind[task] = name
     return TaskLabels(tuple(kind), tuple(subject.tolist()), tuple(micro_batch.tolist()))

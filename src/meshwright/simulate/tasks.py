@@ -90,13 +90,13 @@ class Timeline(NamedTuple):
 
 def loads(graph: TaskGraph) -> Ints:
     """How long each resource is held in all."""
-    found = np.zeros(len(graph.resource_kind), np.int64)
-    _add_loads(graph, np.full(len(found), NOWHERE, np.int64), found)
-    return found
+    totals = np.zeros(len(graph.resource_kind), np.int64)
+    _add_loads(graph, np.full(len(totals), NOWHERE, np.int64), totals)
+    return totals
 
 
 @compiled
-def _add_loads(graph: TaskGraph, seen: Ints, found: Ints) -> None:
+def _add_loads(graph: TaskGraph, seen: Ints, totals: Ints) -> None:
     """Add the holds of all live tasks; `seen` is the last task that held each resource."""
     for task in range(len(graph.live)):
         if not graph.live[task]:
@@ -108,4 +108,4 @@ def _add_loads(graph: TaskGraph, seen: Ints, found: Ints) -> None:
                 resource = graph.set_resource[at]
                 if seen[resource] != task:
                     seen[resource] = task
-                    found[resource] += graph.hold[task, graph.resource_kind[resource]]
+                    totals[resource] += graph.hold[task, graph.resource_kind[resource]]

@@ -36,9 +36,9 @@ def lay_all(
     units, bundles = len(bones.flows), len(bones.maker)
     for number in range(first, units + bundles):
         if number < units:
-            own = roles[number]
+            unit_roles = roles[number]
             status = lay_unit(
-                bones, graph, table, times, rates, radix, types[number], number, own, room
+                bones, graph, table, times, rates, radix, types[number], number, unit_roles, room
             )
         else:
             status = lay_bundle(bones, graph, table, rates, radix, number - units, roles, room)

@@ -64,16 +64,16 @@ def staged(
     before = np.concatenate(([0.0], np.cumsum(np.asarray(loads, np.float64))))
     passing = np.asarray(crossing, np.float64)
     least = _least_pace(before, passing, count)
-    found = [_within(before, passing, count, least * slack) for slack in SLACK]
-    return min(found, key=lambda own: own.crossing + (micro_batches - 1) * own.pace)
+    stagings = [_within(before, passing, count, least * slack) for slack in SLACK]
+    return min(stagings, key=lambda staging: staging.crossing + (micro_batches - 1) * staging.pace)
 
 
 def _within(before: Times, crossing: Times, count: int, pace: float) -> Staging:
     """The stages of at most some pace that the least crosses between."""
-    _, back = _paths(before, crossing, count, pace, adding=True)
+    _, starts = _paths(before, crossing, count, pace, adding=True)
     cuts = [len(before) - 1]
     for number in range(count, 0, -1):
-        cuts.append(int(back[number, cuts[-1]]))
+        cuts.append(int(starts[number, cuts[-1]]))
     cuts.reverse()
     runs = list(pairwise(cuts))
     stage = tuple(number for number, (a, b) in enumerate(runs) for _ in range(a, b))
@@ -98,10 +98,10 @@ def _paths(
     so many stages up to a position, none of more than some pace; and where the last one starts.
     """
     best = np.full((count + 1, len(before)), np.inf)
-    back = np.zeros(best.shape, np.int64)
+    starts = np.zeros(best.shape, np.int64)
     best[0, 0] = 0.0
-    _fill(before, crossing, most, adding, best, back)
-    return best, back
+    _fill(before, crossing, most, adding, best, starts)
+    return best, starts
 
 
 @compiled
@@ -111,7 +111,7 @@ def _fill(
     most: float,
     adding: bool,
     best: Times,
-    back: NDArray[np.int64],
+    starts: NDArray[np.int64],
 ) -> None:
     count, total = len(best) - 1, before[-1]
     # Sums of loads are rounded.
@@ -130,6 +130,6 @@ def _fill(
                 if pace > most:
                     continue
                 known = best[s - 1, start]
-                own = known + crossing[start] if adding else max(known, pace)
-                if own < best[s, stop]:
-                    best[s, stop], back[s, stop] = own, start
+                cost = known + crossing[start] if adding else max(known, pace)
+                if cost < best[s, stop]:
+                    best[s, stop], starts[s, stop] = cost, start

@@ -126,9 +126,9 @@ def _add(rest: CostNetwork, edge: int, mark: int, base: int) -> None:
     at = _place(rest, one, NONE, other)
     if rest.known[at, 0] < 0:
         size = rest.size[i] * rest.size[k]
-        made = _made(rest, at, one, NONE, other, size)
+        start = _made(rest, at, one, NONE, other, size)
         for n in range(size):
-            rest.pool[made + n] = rest.pool[before + n] + rest.pool[base + n]
+            rest.pool[start + n] = rest.pool[before + n] + rest.pool[base + n]
     rest.edge_mark[edge], rest.base[edge] = rest.known[at, 3], rest.known[at, 4]
     rest.range[edge] = NONE
 
@@ -146,11 +146,13 @@ def _least_of(rest: CostNetwork, node: int) -> float:
 def _fold(rest: CostNetwork, node: int, end: int) -> None:
     """Add the least that a node costs to the choices of its only neighbour."""
     other, base = rest.node[end ^ 1], rest.base[end // 2]
-    own, step = strides(rest, end)
+    stride, step = strides(rest, end)
     for x in range(rest.size[other]):
         least = np.inf
         for y in range(rest.size[node]):
-            least = min(least, rest.pool[base + y * own + x * step] + rest.costs[rest.at[node] + y])
+            least = min(
+                least, rest.pool[base + y * stride + x * step] + rest.costs[rest.at[node] + y]
+            )
         rest.costs[rest.at[other] + x] += least
     rest.mark[other] = fresh(rest)
 
@@ -163,8 +165,8 @@ def _join(rest: CostNetwork, node: int, low: int, high: int) -> tuple[int, int]:
     at = _place(rest, one, rest.mark[node], other)
     if rest.known[at, 0] < 0:
         size = rest.size[rest.node[low ^ 1]] * rest.size[rest.node[high ^ 1]]
-        made = _made(rest, at, one, rest.mark[node], other, size)
-        _least_sums(rest, node, low, high, made)
+        start = _made(rest, at, one, rest.mark[node], other, size)
+        _least_sums(rest, node, low, high, start)
     return rest.known[at, 3], rest.known[at, 4]
 
 
@@ -173,12 +175,12 @@ def _least_sums(rest: CostNetwork, node: int, low: int, high: int, target: int) 
     """For each pair of choices of its neighbours the least that a node costs between them."""
     pool, square, row, after = rest.pool, rest.square, rest.row, rest.after
     sizes, width = rest.size[node], rest.size[rest.node[high ^ 1]]
-    own, step = strides(rest, high)
+    stride, step = strides(rest, high)
     base = rest.base[high // 2]
     for y in range(sizes):
         for z in range(width):
-            square[y, z] = pool[base + y * own + z * step]
-    own, step = strides(rest, low)
+            square[y, z] = pool[base + y * stride + z * step]
+    stride, step = strides(rest, low)
     base, costs = rest.base[low // 2], rest.at[node]
     last = rest.size[rest.node[low ^ 1]] - 1
     for x in range(0, last + 1, 2):
@@ -187,8 +189,8 @@ def _least_sums(rest: CostNetwork, node: int, low: int, high: int, target: int) 
         for z in range(width):
             row[z] = after[z] = np.inf
         for y in range(sizes):
-            one = pool[base + y * own + x * step] + rest.costs[costs + y]
-            other = pool[base + y * own + then * step] + rest.costs[costs + y]
+            one = pool[base + y * stride + x * step] + rest.costs[costs + y]
+            other = pool[base + y * stride + then * step] + rest.costs[costs + y]
             for z in range(width):
                 row[z] = min(row[z], one + square[y, z])
                 after[z] = min(after[z], other + square[y, z])
@@ -211,9 +213,9 @@ def loosen(rest: CostNetwork) -> float:
             least, most = _extremes(rest, edge)
             # Where nothing is possible, nothing differs.
             rest.range[edge] = most - least if most > least else 0.0
-        own = rest.range[edge]
-        if chosen < 0 or own < best or (own == best and (i, k) < nodes(rest, chosen)):
-            best, chosen = own, edge
+        spread = rest.range[edge]
+        if chosen < 0 or spread < best or (spread == best and (i, k) < nodes(rest, chosen)):
+            best, chosen = spread, edge
     disconnect(rest, chosen)
     return _extremes(rest, chosen)[0]
 
@@ -238,10 +240,10 @@ def settle(rest: CostNetwork, choice: Whole) -> None:
             row[x] = rest.costs[rest.at[node] + x]
         for end in (rest.taken[n, 1], rest.taken[n, 2]):
             if end >= 0:
-                own, step = strides(rest, end)
+                stride, step = strides(rest, end)
                 base = rest.base[end // 2] + step * choice[rest.node[end ^ 1]]
                 for x in range(size):
-                    row[x] += rest.pool[base + own * x]
+                    row[x] += rest.pool[base + stride * x]
         best = 0
         for x in range(1, size):
             if row[x] < row[best]:

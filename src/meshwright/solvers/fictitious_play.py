@@ -64,8 +64,8 @@ def value(
         if best >= min(wanted, most * (1 - CLOSE)) or most <= known:
             break
         part = 3 / (number + 4)
-        own = game.costs(chosen)
-        costs = own if costs is None else costs.mixed(own, part)
+        response = game.costs(chosen)
+        costs = response if costs is None else costs.mixed(response, part)
         upper, other = game.worst(costs)
         most = min(most, upper)
         weights = weights.mixed(other, part)

@@ -43,11 +43,13 @@ class MiniBuckets(NamedTuple):
     exact: bool
 
 
-def eliminate(sizes: Sequence[int], given: Iterable[tuple[tuple[int, ...], Costs]]) -> MiniBuckets:
+def eliminate(
+    sizes: Sequence[int], functions: Iterable[tuple[tuple[int, ...], Costs]]
+) -> MiniBuckets:
     """Eliminate all variables, which have so many choices each."""
     count, least, exact = len(sizes), 0.0, True
     ending: list[list[CostFunction]] = [[] for _ in sizes]
-    for scope, cost in given:
+    for scope, cost in functions:
         ending[scope[-1]].append(CostFunction(scope, cost, count))
     for variable in reversed(range(count)):
         groups = _groups(ending[variable], sizes)
@@ -76,7 +78,7 @@ def choice(buckets: MiniBuckets) -> tuple[int, ...]:
 def _groups(functions: Sequence[CostFunction], sizes: Sequence[int]) -> list[list[CostFunction]]:
     """Functions to be added up before they are minimised, the widest first."""
     groups: list[tuple[set[int], list[CostFunction]]] = []
-    for function in sorted(functions, key=lambda own: -own.cost.size):
+    for function in sorted(functions, key=lambda candidate: -candidate.cost.size):
         for scope, group in groups:
             wider = scope | set(function.scope)
             if prod(sizes[i] for i in wider) <= MOST:
@@ -89,9 +91,9 @@ def _groups(functions: Sequence[CostFunction], sizes: Sequence[int]) -> list[lis
 
 
 def _sum(group: Sequence[CostFunction], sizes: Sequence[int]) -> tuple[tuple[int, ...], Costs]:
-    scope = tuple(sorted(set().union(*(own.scope for own in group))))
+    scope = tuple(sorted(set().union(*(term.scope for term in group))))
     total = np.zeros([sizes[i] for i in scope])
-    for own in group:
-        shape = [sizes[i] if i in own.scope else 1 for i in scope]
-        total += own.cost.reshape(shape)
+    for function in group:
+        shape = [sizes[i] if i in function.scope else 1 for i in scope]
+        total += function.cost.reshape(shape)
     return scope, total

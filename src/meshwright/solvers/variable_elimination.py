@@ -56,8 +56,8 @@ class Answer(NamedTuple):
 
 def cost(graph: CostGraph, choice: Sequence[int]) -> float:
     """What a choice costs."""
-    own = sum(float(costs[x]) for costs, x in zip(graph.nodes, choice, strict=True))
-    return own + sum(float(e[choice[i], choice[j]]) for (i, j), e in graph.edges.items())
+    total = sum(float(costs[x]) for costs, x in zip(graph.nodes, choice, strict=True))
+    return total + sum(float(e[choice[i], choice[j]]) for (i, j), e in graph.edges.items())
 
 
 def cheapest(graph: CostGraph) -> Answer:
@@ -105,9 +105,9 @@ def settled(rest: CostNetwork, choice: NDArray[np.int64]) -> tuple[float, CostNe
     """As `bounded`, of a graph that is loaded; with the room that it took."""
     rest, least = _loosened(rest, 1)
     for node in np.flatnonzero(rest.there).tolist():
-        own = _own(rest, node)
-        choice[node] = own.argmin()
-        least += float(own.min())
+        costs = _own(rest, node)
+        choice[node] = costs.argmin()
+        least += float(costs.min())
     settle(rest, choice)
     return least, rest
 
@@ -126,7 +126,7 @@ def _loosened(rest: CostNetwork, left: int) -> tuple[CostNetwork, float]:
 
 def _loaded(graph: CostGraph) -> CostNetwork:
     """A graph to be eliminated; equal costs, as in repeated layers, stand there once."""
-    sizes = np.array([len(own) for own in graph.nodes], np.int64)
+    sizes = np.array([len(costs) for costs in graph.nodes], np.int64)
     edges = list(graph.edges.values())
     tables, which = grouped(map(_memory, edges))
     lengths = [math.prod(shape) for _, _, shape in tables]
@@ -135,7 +135,7 @@ def _loaded(graph: CostGraph) -> CostNetwork:
     np.concatenate([*graph.nodes, []], out=rest.costs)
     for table, begin in {n: (edges[e], begins[n]) for e, n in enumerate(which)}.values():
         rest.pool[begin : begin + table.size] = table.reshape(-1)
-    _, marks = grouped(own.tobytes() for own in graph.nodes)
+    _, marks = grouped(costs.tobytes() for costs in graph.nodes)
     ends = np.array(list(graph.edges), np.int64).reshape(-1, 2)
     load(rest, marks, ends, which, begins[which], used)
     return rest
@@ -160,13 +160,13 @@ def _own(rest: CostNetwork, node: int) -> Costs:
 
 def _edges(rest: CostNetwork) -> dict[tuple[int, int], Costs]:
     """The costs of all edges that are left, in both directions."""
-    found: dict[tuple[int, int], Costs] = {}
+    tables: dict[tuple[int, int], Costs] = {}
     for edge in np.flatnonzero(rest.joined[: rest.counts[EDGES]]).tolist():
         i, k = rest.node[2 * edge : 2 * edge + 2].tolist()
         base, shape = rest.base[edge], (rest.size[i], rest.size[k])
-        found[i, k] = rest.pool[base : base + math.prod(shape)].reshape(shape)
-        found[k, i] = found[i, k].T
-    return found
+        tables[i, k] = rest.pool[base : base + math.prod(shape)].reshape(shape)
+        tables[k, i] = tables[i, k].T
+    return tables
 
 
 def _chosen(rest: CostNetwork) -> dict[int, int]:

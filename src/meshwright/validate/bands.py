@@ -72,16 +72,18 @@ def bands_of(judged: Iterable[JudgedRow]) -> dict[str, Band]:
             for of in _kinds(chip(it.row.gpu), routed="MoE" in it.row.note, fuses=fuses):
                 errors[of].append(abs(it.ratio - 1))
     return {
-        of: Band(share=round(float(np.quantile(own, QUANTILE)), 4), rows=len(own), of=of)
-        for of, own in sorted(errors.items())
-        if len(own) >= LEAST
+        of: Band(
+            share=round(float(np.quantile(deviations, QUANTILE)), 4), rows=len(deviations), of=of
+        )
+        for of, deviations in sorted(errors.items())
+        if len(deviations) >= LEAST
     }
 
 
-def _kinds(own: str, *, routed: bool, fuses: bool) -> tuple[str, str, str]:
+def _kinds(chip_name: str, *, routed: bool, fuses: bool) -> tuple[str, str, str]:
     """What a step on a chip is one of, the narrowest first."""
-    models = f"{own}, {EXPERTS if routed else DENSE}"
-    return f"{models}, {FUSED if fuses else EAGER}", models, own
+    models = f"{chip_name}, {EXPERTS if routed else DENSE}"
+    return f"{models}, {FUSED if fuses else EAGER}", models, chip_name
 
 
 @cache

@@ -146,8 +146,8 @@ def calibrated(cluster: Cluster, calibration: BedCalibration) -> Cluster:
         level = cluster.levels[depth]
         (link,) = level.links
         passed = sum(inner.latency for below in levels for inner in below.links if inner.outward)
-        own = _fitted(cluster, depth, link, times[level.name], calibration.payload, passed)
-        levels.insert(0, msgspec.structs.replace(level, links=(own,)))
+        fitted = _fitted(cluster, depth, link, times[level.name], calibration.payload, passed)
+        levels.insert(0, msgspec.structs.replace(level, links=(fitted,)))
     return msgspec.structs.replace(cluster, levels=tuple(levels))
 
 
@@ -167,5 +167,5 @@ def _fitted(
 
 def described(clusters: Mapping[str, Cluster], records: Iterable[Record]) -> dict[str, Cluster]:
     """The networks that were calibrated, each by its last calibration."""
-    found = [record for record in records if isinstance(record, BedCalibration)]
-    return {it.network: calibrated(clusters[it.network], it) for it in found}
+    calibrations = [record for record in records if isinstance(record, BedCalibration)]
+    return {it.network: calibrated(clusters[it.network], it) for it in calibrations}

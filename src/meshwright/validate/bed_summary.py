@@ -73,19 +73,19 @@ def timings(
 
     Of what was measured twice, the calmer time counts.
     """
-    found: dict[Key, dict[str, Result]] = defaultdict(dict)
+    results: dict[Key, dict[str, Result]] = defaultdict(dict)
     for record in records:
         if isinstance(record, Result):
-            known = found[record.case].get(record.program)
+            known = results[record.case].get(record.program)
             if known is None or median(record.load) < median(known.load):
-                found[record.case][record.program] = record
+                results[record.case][record.program] = record
     return {
         case: [
             _timing(priced, programs[str(priced.program)])
             for priced in predictions[case]
             if str(priced.program) in programs
         ]
-        for case, programs in found.items()
+        for case, programs in results.items()
     }
 
 
@@ -98,12 +98,18 @@ def _timing(priced: PricedProgram, result: Result) -> Timing:
     )
 
 
-def summarize_bed(cases: Iterable[Case], found: Mapping[Key, list[Timing]]) -> BedSummary:
+def summarize_bed(cases: Iterable[Case], timed: Mapping[Key, list[Timing]]) -> BedSummary:
     """The figures of the cases that were measured."""
-    known = {case: found[case.key] for case in cases if case.key in found}
-    telling = {case: own for case, own in known.items() if len(own) > TELLING}
-    every = [timing for own in known.values() for timing in own]
-    ahead = [it.measured_s < _all_reduce(own).measured_s for own in known.values() for it in own]
+    known = {case: timed[case.key] for case in cases if case.key in timed}
+    telling = {
+        case: case_timings for case, case_timings in known.items() if len(case_timings) > TELLING
+    }
+    every = [timing for case_timings in known.values() for timing in case_timings]
+    ahead = [
+        it.measured_s < _all_reduce(case_timings).measured_s
+        for case_timings in known.values()
+        for it in case_timings
+    ]
     return BedSummary(
         errors=_errors(known, telling),
         spread=median(it.spread for it in every),
@@ -120,28 +126,32 @@ def _errors(
     groups: dict[str, list[Timing]] = defaultdict(list)
     for case in sorted(known, key=lambda case: case not in telling):
         groups[case.network if case in telling else "three programs"] += known[case]
-    groups["all"] = [timing for own in known.values() for timing in own]
+    groups["all"] = [timing for case_timings in known.values() for timing in case_timings]
     return {
-        name: errors((it.predicted_s, it.measured_s) for it in own) for name, own in groups.items()
+        name: errors((it.predicted_s, it.measured_s) for it in group)
+        for name, group in groups.items()
     }
 
 
-def _all_reduce(own: Iterable[Timing]) -> Timing:
-    return next(it for it in own if it.program == ALL_REDUCE)
+def _all_reduce(case_timings: Iterable[Timing]) -> Timing:
+    return next(it for it in case_timings if it.program == ALL_REDUCE)
 
 
 def _gains(known: Mapping[Case, list[Timing]], seconds: Callable[[Timing], float]) -> Gains:
     same_axes: dict[object, list[float]] = defaultdict(list)
-    for case, own in known.items():
-        same_axes[case.configuration].append(seconds(_all_reduce(own)))
-    speedups = [seconds(_all_reduce(own)) / min(map(seconds, own)) for own in known.values()]
-    return gains(speedups, [max(own) / min(own) for own in same_axes.values()])
+    for case, case_timings in known.items():
+        same_axes[case.configuration].append(seconds(_all_reduce(case_timings)))
+    speedups = [seconds(_all_reduce(timed)) / min(map(seconds, timed)) for timed in known.values()]
+    return gains(speedups, [max(times) / min(times) for times in same_axes.values()])
 
 
 def _accuracy(telling: Sequence[Sequence[Timing]]) -> Accuracy:
-    places = [_place(own) for own in telling]
-    regrets = [own[0].measured_s / min(it.measured_s for it in own) - 1 for own in telling]
-    correlations = [rank_correlation(own) for own in telling]
+    places = [_place(case_timings) for case_timings in telling]
+    regrets = [
+        case_timings[0].measured_s / min(it.measured_s for it in case_timings) - 1
+        for case_timings in telling
+    ]
+    correlations = [rank_correlation(case_timings) for case_timings in telling]
     return Accuracy(
         cases=len(telling),
         top={k: sum(place <= k for place in places) / len(places) for k in TOPS},
@@ -153,12 +163,12 @@ def _accuracy(telling: Sequence[Sequence[Timing]]) -> Accuracy:
     )
 
 
-def _place(own: Sequence[Timing]) -> int:
+def _place(case_timings: Sequence[Timing]) -> int:
     """Where predictions put the fastest, from 1; timings are in the order of predictions."""
-    return min(range(len(own)), key=lambda i: own[i].measured_s) + 1
+    return min(range(len(case_timings)), key=lambda i: case_timings[i].measured_s) + 1
 
 
-def rank_correlation(own: Sequence[Timing]) -> float:
+def rank_correlation(case_timings: Sequence[Timing]) -> float:
     """Spearman's: 1 if predictions keep the measured order; equal times share their ranks.
 
     >>> def timing(predicted, measured):
@@ -166,7 +176,7 @@ def rank_correlation(own: Sequence[Timing]) -> float:
     >>> rank_correlation([timing(1, 10), timing(2, 20), timing(3, 40)])
     1.0
     """
-    sides = ([it.predicted_s for it in own], [it.measured_s for it in own])
+    sides = ([it.predicted_s for it in case_timings], [it.measured_s for it in case_timings])
     return round(correlation(*map(_ranks, sides)), 12)
 
 

@@ -135,17 +135,17 @@ def summarize(comparisons: Sequence[AllReduceComparison]) -> tuple[AllReduceErro
     groups: dict[tuple[str, int], list[AllReduceComparison]] = defaultdict(list)
     for it in comparisons:
         groups[it.row.gpu, it.row.ranks].append(it)
-    return tuple(_errors(gpu, ranks, own) for (gpu, ranks), own in sorted(groups.items()))
+    return tuple(_errors(gpu, ranks, group) for (gpu, ranks), group in sorted(groups.items()))
 
 
-def _errors(gpu: str, ranks: int, own: Sequence[AllReduceComparison]) -> AllReduceErrors:
-    small = [abs(it.error) for it in own if it.row.bytes <= SMALL]
+def _errors(gpu: str, ranks: int, comparisons: Sequence[AllReduceComparison]) -> AllReduceErrors:
+    small = [abs(it.error) for it in comparisons if it.row.bytes <= SMALL]
     return AllReduceErrors(
         gpu=gpu,
         ranks=ranks,
-        rows=len(own),
-        mean=fmean(abs(it.error) for it in own),
+        rows=len(comparisons),
+        mean=fmean(abs(it.error) for it in comparisons),
         small=fmean(small) if small else None,
-        worst=max(abs(it.error) for it in own),
-        largest=max(own, key=lambda it: it.row.bytes).error,
+        worst=max(abs(it.error) for it in comparisons),
+        largest=max(comparisons, key=lambda it: it.row.bytes).error,
     )

@@ -111,8 +111,8 @@ def load_rows(path: str) -> tuple[HetRow, ...]:
 
 def parse_rows(text: str, file: str) -> tuple[HetRow, ...]:
     """Rows of a table; those of other sources than AMP are left out."""
-    found = parse_table(text, file, COLUMNS, _row)
-    return tuple(own for own in found if own is not None)
+    rows = parse_table(text, file, COLUMNS, _row)
+    return tuple(row for row in rows if row is not None)
 
 
 def _row(cells: Cells) -> HetRow | None:
@@ -144,7 +144,9 @@ class Judge:
     ) -> None:
         described = machine or named_machine("mixed-v100-t4")
         assert isinstance(described, IslandCluster)
-        self._nodes = {own.name: own.cluster.resized({"node": 1}) for own in described.islands}
+        self._nodes = {
+            island.name: island.cluster.resized({"node": 1}) for island in described.islands
+        }
         self._template = lru_cache(lambda: captured_template("gpt", graph_of))
         self._graphs: dict[tuple[object, ...], OperatorGraph] = {}
         self._figures: dict[tuple[object, ...], PartFigures] = {}
@@ -170,14 +172,14 @@ class Judge:
             kinds = [nodes[d // NODE] for d in range(number * width, (number + 1) * width)]
             for kind in dict.fromkeys(kinds):
                 devices = kinds.count(kind)
-                stage_plan, own = self._part(row, number, kind, devices, micro)
+                stage_plan, part_figures = self._part(row, number, kind, devices, micro)
                 name = f"p{len(parts)}"
                 share = row.batch * devices // width
                 parts.append(
                     IslandPart(islands=(name,), plan=stage_plan, share=share, stage=number)
                 )
-                figures.append(own)
-        islands = [Island(name=own.islands[0], cluster=own.plan.cluster) for own in parts]
+                figures.append(part_figures)
+        islands = [Island(name=part.islands[0], cluster=part.plan.cluster) for part in parts]
         if len(islands) == 1:
             islands.append(Island(name="nothing", cluster=islands[0].cluster))
         plan = IslandPlan(
@@ -194,7 +196,7 @@ class Judge:
             for number in range(count - 1)
         ]
         if count == 1:
-            steps = [own.prediction.step + (micro - 1) * own.pace for own in figures]
+            steps = [figure.prediction.step + (micro - 1) * figure.pace for figure in figures]
             longest = max(steps)
             return longest + composed(plan, figures).reduction
         return composed(plan, figures, cuts).step
@@ -258,7 +260,7 @@ class Judge:
             if len(row.stages) == 1:
                 self._graphs[key] = whole
             else:
-                names = [own.name for own in whole.operators[first:last]]
+                names = [operator.name for operator in whole.operators[first:last]]
                 self._graphs[key] = stage_graph(whole, names, f"stage {number}")
         return self._graphs[key]
 
@@ -291,33 +293,33 @@ class Judge:
         """Seconds of what crosses a cut inside of a node, both ways."""
         sender, receiver = plan.stage(number)[0], plan.stage(number + 1)[0]
         size = sum(
-            own.spec.bytes
-            for own in receiver.plan.graph.inputs
-            if own.name in sender.plan.graph.producers
+            tensor.spec.bytes
+            for tensor in receiver.plan.graph.inputs
+            if tensor.name in sender.plan.graph.producers
         )
         devices = sender.plan.cluster.devices
         held = size / micro / devices
-        own = sender.plan.cluster
-        pair = own.resized({"node": 1, "gpu": 2 * devices})
+        cluster = sender.plan.cluster
+        pair = cluster.resized({"node": 1, "gpu": 2 * devices})
         beside = (Digit(devices, PatternUse.EVERY),) if devices > 1 else ()
         pattern = ((), (Digit(2, PatternUse.MEMBER), *beside))
         lines = Pricer(pair, NCCL, algorithm="best").lines(Movement.SEND, pattern)
         return 2 * cheapest_line(lines, held).at(held)
 
 
-def median_error(found: Sequence[HetJudged]) -> float:
+def median_error(judged: Sequence[HetJudged]) -> float:
     """The median of the errors of rows that were measured and predicted."""
-    errors = sorted(own.error for own in found if own.error is not None)
+    errors = sorted(row.error for row in judged if row.error is not None)
     if not errors:
         return math.nan
     middle = len(errors) // 2
     return errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
 
 
-def pairs_in_order(found: Sequence[HetJudged]) -> float:
+def pairs_in_order(judged: Sequence[HetJudged]) -> float:
     """The share of pairs of rows of one experiment whose order is predicted."""
     right = total = 0
-    known = [own for own in found if own.error is not None]
+    known = [row for row in judged if row.error is not None]
     for number, one in enumerate(known):
         for other in known[:number]:
             same = one.row.experiment == other.row.experiment

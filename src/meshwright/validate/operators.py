@@ -57,12 +57,12 @@ def compare_operators(
     dealt: dict[int, list[MeasuredCall]] = defaultdict(list)
     for row in table.rows:
         dealt[zlib.crc32(msgspec.json.encode(row.call)) % folds].append(row)
-    found: list[OperatorComparison] = []
+    comparisons: list[OperatorComparison] = []
     for fold, held_out in sorted(dealt.items()):
         others = tuple(row for i, rows in sorted(dealt.items()) if i != fold for row in rows)
         pricer = OperatorPricer(device, PriceTable(origin=table.origin, rows=others))
-        found += (comparison for row in held_out for comparison in _compare(pricer, row))
-    return found
+        comparisons += (comparison for row in held_out for comparison in _compare(pricer, row))
+    return comparisons
 
 
 def _compare(pricer: OperatorPricer, row: MeasuredCall) -> Iterator[OperatorComparison]:

@@ -74,11 +74,13 @@ def _compare(
     row: P2Row, algorithm: Algorithm, hardware: Ranker, by_axis: Ranker
 ) -> Iterator[P2Comparison]:
     reduction = Reduction(tuple(map(str, row.reduce_axes)), PAYLOAD)
-    here, there = (ranker.price(row.placement, reduction) for ranker in (hardware, by_axis))
+    on_hardware, on_axes = (
+        ranker.price(row.placement, reduction) for ranker in (hardware, by_axis)
+    )
     aligned = len({_levels(ranker, row, reduction) for ranker in (hardware, by_axis)}) == 1
     kinds: tuple[tuple[Kind, PricedProgram, PricedProgram], ...] = (
-        ("allreduce", here.all_reduce, there.all_reduce),
-        ("optimal", here.best, there.best),
+        ("allreduce", on_hardware.all_reduce, on_axes.all_reduce),
+        ("optimal", on_hardware.best, on_axes.best),
     )
     for kind, priced, in_axis_order in kinds:
         measured = row.measured.get(f"{kind}_{algorithm}_s")

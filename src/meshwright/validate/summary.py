@@ -109,7 +109,7 @@ def _gains(comparisons: Iterable[P2Comparison], *, measured: bool) -> Gains:
         if it.kind == "allreduce":
             ratios[same_axes].append(value)
     speedups = [case["allreduce"] / case["optimal"] for case in seconds.values() if len(case) == 2]
-    return gains(speedups, [max(own) / min(own) for own in ratios.values()])
+    return gains(speedups, [max(times) / min(times) for times in ratios.values()])
 
 
 def gains(exact: Iterable[float], ratios: Iterable[float]) -> Gains:

@@ -60,12 +60,12 @@ def parse_table(
 def whole(cells: Cells, column: str, least: int = 0) -> int:
     """A cell that must be a whole number."""
     try:
-        found = parse_whole(cells[column])
+        number = parse_whole(cells[column])
     except InputError as error:
         raise error.at(column) from None
-    if found < least:
-        raise InputError(f"{column} is {found}", f"give {least} or more")
-    return found
+    if number < least:
+        raise InputError(f"{column} is {number}", f"give {least} or more")
+    return number
 
 
 def positive(cells: Cells, column: str, unit: str) -> float:

@@ -42,9 +42,9 @@ def browser() -> Iterator[Browser]:
 
     with sync_playwright() as driver:
         # The sandbox of Chromium needs rights that containers seldom give to root.
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,10 @@ def test_every_section_is_drawn(browser: Browser, folder: Path, model: str) -> N
     text = reported(model)
     assert len(text.encode()) <= MOST_BYTES
     page = opened(browser, folder, text)
-    assert tuple(own.get_attribute("id") for own in page.query_selector_all("section")) == SECTIONS
+    assert (
+        tuple(element.get_attribute("id") for element in page.query_selector_all("section"))
+        == SECTIONS
+    )
     for name in SECTIONS:
         section = page.locator(f"#{name}")
         box = section.bounding_box()
@@ -141,9 +144,11 @@ def test_clicks_unfold_layers_to_every_operator(browser: Browser, folder: Path, 
           return [...document.querySelectorAll("#graph td.name")].map((own) => own.textContent);
         }"""
     )
-    found = [name for name in names if "*" not in name]
+    shown = [name for name in names if "*" not in name]
     operators = simulated(model).plan.graph.operators
-    assert sorted(found) == sorted(own.name for own in operators if "*" not in own.name)
+    assert sorted(shown) == sorted(
+        operator.name for operator in operators if "*" not in operator.name
+    )
     page.close()
 
 

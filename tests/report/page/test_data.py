@@ -40,24 +40,24 @@ HOLDS = ("gradients", "activations", "workspace")
 @given(plans(OPTIONS))
 def test_rows_hold_what_the_simulation_says(plan: Plan) -> None:
     simulation = simulate(plan)
-    found = rows_of(simulation)
+    row_table = rows_of(simulation)
     busy = loads(simulation.problem.tasks)
-    assert {row.held for row in found.rows} == set(busy[busy > 0].tolist())
-    for row in found.rows:
+    assert {row.held for row in row_table.rows} == set(busy[busy > 0].tolist())
+    for row in row_table.rows:
         ends = [0, *(span.start + span.hold for span in row.spans)]
         assert all(span.start >= end for span, end in zip(row.spans, ends, strict=False))
         assert ends[-1] <= simulation.timeline.makespan
-        assert all(found.labels[span.label][0] == span.kind for span in row.spans)
+        assert all(row_table.labels[span.label][0] == span.kind for span in row.spans)
 
 
 @settings(max_examples=25)
 @given(plans(OPTIONS), st.integers(1, 40))
 def test_coarser_rows_lose_no_time(plan: Plan, most: int) -> None:
     rows = rows_of(simulate(plan)).rows
-    found, shortest = coarser(rows, most)
-    assert [row.held for row in found] == [row.held for row in rows]
-    spans = sum(len(row.spans) for row in found)
-    kinds = sum(len({span.kind for span in row.spans}) for row in found)
+    coarse, shortest = coarser(rows, most)
+    assert [row.held for row in coarse] == [row.held for row in rows]
+    spans = sum(len(row.spans) for row in coarse)
+    kinds = sum(len({span.kind for span in row.spans}) for row in coarse)
     assert spans <= most or shortest > 0
     assert spans >= min(kinds, most) or spans == sum(len(row.spans) for row in rows)
 
@@ -67,8 +67,8 @@ def test_coarser_rows_lose_no_time(plan: Plan, most: int) -> None:
 def test_the_document_gives_the_rows_back(plan: Plan) -> None:
     simulation = simulate(plan)
     document: Any = timeline_document(simulation)
-    for row, own in zip(rows_of(simulation).rows, document["rows"], strict=True):
-        both = zip(own["gap"], own["hold"], strict=True)
+    for row, entry in zip(rows_of(simulation).rows, document["rows"], strict=True):
+        both = zip(entry["gap"], entry["hold"], strict=True)
         ends = list(accumulate(gap + hold for gap, hold in both))
         assert ends == [span.start + span.hold for span in row.spans]
 
@@ -80,7 +80,9 @@ def test_memory_peaks_where_it_is_predicted_to(plan: Plan) -> None:
     document: Any = memory_document(simulation, Bytes(1 << 30))
     first = document["devices"][0]
     standing = first["parameters"] + first["optimizer"] + first["framework"]
-    totals = [standing + sum(own) for own in zip(*(first[kind] for kind in HOLDS), strict=True)]
+    totals = [
+        standing + sum(amounts) for amounts in zip(*(first[kind] for kind in HOLDS), strict=True)
+    ]
     assert max(totals) == simulation.prediction.memory.total
     moments = first["ns"]
     assert moments == sorted(moments)
@@ -96,15 +98,17 @@ def test_every_operator_is_on_the_page_once(plan: Plan) -> None:
     names = [member[0] for n in shown for member in document["units"][n][3]]
     assert sorted(names) == sorted(operator.name for operator in plan.graph.operators)
     spent = spent_by_unit(simulation)
-    assert [unit[1] for unit in document["units"]] == [round(own.computing * 1e9) for own in spent]
+    assert [unit[1] for unit in document["units"]] == [
+        round(cost.computing * 1e9) for cost in spent
+    ]
 
 
 def test_repeated_layers_are_folded() -> None:
     plan = data_parallel(transformer(layers=5), Cluster.named("laptop"))
-    found = [len(block.copies) for block in blocks(plan)]
-    assert max(found) >= 4
+    copy_counts = [len(block.copies) for block in blocks(plan)]
+    assert max(copy_counts) >= 4
     document: Any = graph_document(simulate(plan))
-    folded = next(own for own in document["blocks"] if len(own["copies"]) == max(found))
+    folded = next(block for block in document["blocks"] if len(block["copies"]) == max(copy_counts))
     assert any("*" in name for names in folded["names"] for name in names)
 
 
@@ -112,27 +116,31 @@ def test_repeated_layers_are_folded() -> None:
 def test_reductions_take_what_their_steps_take(name: str) -> None:
     plan = applicable(transformer(batch=8), Cluster.named("gcp-a100", node=2, gpu=4))[name]
     simulation = simulate(plan)
-    found = sums_of(simulation)
-    assert found
-    for own in found:
-        inside, every = (sum(1 << f for f in it) for it in (own.largest.over, own.largest.beside))
-        way = simulation.problem.prices.way(0, inside, every, own.largest.bytes)
-        assert way.fixed + way.slope * own.largest.bytes == pytest.approx(own.priced.seconds)
-        assert len(Program.parse(own.largest.program)) == len(own.steps)
-        for groups in own.steps:
+    reductions = sums_of(simulation)
+    assert reductions
+    for reduction in reductions:
+        inside, every = (
+            sum(1 << f for f in it) for it in (reduction.largest.over, reduction.largest.beside)
+        )
+        way = simulation.problem.prices.way(0, inside, every, reduction.largest.bytes)
+        assert way.fixed + way.slope * reduction.largest.bytes == pytest.approx(
+            reduction.priced.seconds
+        )
+        assert len(Program.parse(reduction.largest.program)) == len(reduction.steps)
+        for groups in reduction.steps:
             members = [device for group in groups for device in group]
             assert len(members) == len(set(members))
-            assert set(members) <= set(own.together)
+            assert set(members) <= set(reduction.together)
 
 
 @settings(max_examples=25)
 @given(plans(OPTIONS))
 def test_roles_use_every_factor_once(plan: Plan) -> None:
     kinds = kinds_of(plan)
-    assert sum(own.share for own in kinds) == pytest.approx(1)
-    assert sum(own.units for own in kinds) == len(plan.units)
-    for own in kinds:
-        numbers = [n for role in roles_of(own, plan.factors) for n in role.factors]
+    assert sum(kind.share for kind in kinds) == pytest.approx(1)
+    assert sum(kind.units for kind in kinds) == len(plan.units)
+    for layout_kind in kinds:
+        numbers = [n for role in roles_of(layout_kind, plan.factors) for n in role.factors]
         assert sorted(numbers) == list(range(len(plan.factors)))
 
 
@@ -155,8 +163,8 @@ def hostile_plan() -> Plan:
 
 def test_no_name_is_read_as_markup() -> None:
     plan = hostile_plan()
-    found = judged(plan)
-    question = found.question
+    planned = judged(plan)
+    question = planned.question
     other = type(question.graph)(
         **{key: getattr(question.graph, key) for key in question.graph.__struct_fields__}
         | {"name": HOSTILE}
@@ -164,7 +172,7 @@ def test_no_name_is_read_as_markup() -> None:
     asked = type(question)(
         **{key: getattr(question, key) for key in question.__struct_fields__} | {"graph": other}
     )
-    text = page(found._replace(question=asked), (), simulate(plan))
+    text = page(planned._replace(question=asked), (), simulate(plan))
     assert "<script>stolen" not in text
     assert text.count("</script>") == text.count("<script") == 3
     data = text.partition('id="data">')[2].partition("</script>")[0]
@@ -173,12 +181,12 @@ def test_no_name_is_read_as_markup() -> None:
 
 def test_a_plan_that_was_not_searched_for_says_so(tmp_path: Any) -> None:
     plan = data_parallel(convolutional(batch=64), Cluster.named("laptop"))
-    found = judged(plan)
-    text = page(found, (), simulate(plan))
+    planned = judged(plan)
+    text = page(planned, (), simulate(plan))
     assert "There was no search" in text
     assert 'id="progress-chart"' not in text
     searched = page(
-        found._replace(history=(SearchImprovement(1.0, 0.5, "walking"),)), (), simulate(plan)
+        planned._replace(history=(SearchImprovement(1.0, 0.5, "walking"),)), (), simulate(plan)
     )
     assert 'id="progress-chart"' in searched
     (tmp_path / "report.html").write_text(text)

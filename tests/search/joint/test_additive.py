@@ -52,7 +52,7 @@ class Both:
     def told_apart(self, unit: int) -> bool:
         """Whether nobody else reads what a unit reads, so that every leg is carried."""
         return all(
-            [own.tensor for own in bundle.legs].count(leg.tensor) == 1
+            [other.tensor for other in bundle.legs].count(leg.tensor) == 1
             for bundle in self.problem.bundles
             for leg in bundle.legs
             if unit == leg.unit
@@ -69,8 +69,8 @@ class Both:
 
 @cache
 def tables(cluster: int) -> tuple[CollectivePrices, OperatorPricer]:
-    own = CLUSTERS[cluster]
-    return CollectivePrices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+    machine = CLUSTERS[cluster]
+    return CollectivePrices(Pricer(machine, algorithm="best")), OperatorPricer(machine.device)
 
 
 @st.composite
@@ -86,15 +86,15 @@ def laid(draw: st.DrawFn) -> Both:
         micro_batches=draw(st.sampled_from(MICRO)),
         zero=draw(st.integers(0, 3)),
     )
-    own = CLUSTERS[cluster]
+    machine = CLUSTERS[cluster]
     if options.zero:
-        within = draw(st.sampled_from((0, *neighbourhoods(factors(own)))))
+        within = draw(st.sampled_from((0, *neighbourhoods(factors(machine)))))
         options = replace(options, shard_within=within)
     for micro in (options.micro_batches, 1):
-        chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, own)]
+        chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, machine)]
         try:
             used = replace(options, micro_batches=micro)
-            return Both(Plan.of("random", graph, own, chosen, used), *tables(cluster))
+            return Both(Plan.of("random", graph, machine, chosen, used), *tables(cluster))
         except InputError:
             continue
     raise AssertionError("one micro-batch is never too small")
@@ -107,12 +107,15 @@ def test_units_and_legs_cost_what_their_tasks_take(both: Both) -> None:
     for unit in range(len(both.problem.units)):
         if not both.told_apart(unit):
             continue
-        own = both.costing.unit(unit, both.row(unit), both.zero)
-        there, back = float(own.there[0]), float(own.back[0])
+        costs = both.costing.unit(unit, both.row(unit), both.zero)
+        forward, backward = float(costs.there[0]), float(costs.back[0])
         for joint in both.costing.joints:
             if joint.reader == unit:
                 leg = both.costing.leg(joint.kind, both.row(joint.maker), both.row(unit))
-                there, back = there + float(leg.there[0, 0]), back + float(leg.back[0, 0])
+                forward, backward = (
+                    forward + float(leg.there[0, 0]),
+                    backward + float(leg.back[0, 0]),
+                )
         passed, kept = both.read(unit, False), both.read(unit, True)
         often = 1 if both.zero == 3 else both.micro
         carried = both.took(bones.carry[passed, 0]) + both.took(bones.carry[kept, 0]) / often
@@ -120,26 +123,26 @@ def test_units_and_legs_cost_what_their_tasks_take(both: Both) -> None:
         if both.zero == 3:
             returned += both.took(bones.again[kept, 0])
         slack = len(passed) + len(kept)
-        assert there == pytest.approx(both.took(bones.forward[unit, 0]) + carried, abs=slack)
-        assert back == pytest.approx(both.took(bones.backward[unit, 0]) + returned, abs=slack)
+        assert forward == pytest.approx(both.took(bones.forward[unit, 0]) + carried, abs=slack)
+        assert backward == pytest.approx(both.took(bones.backward[unit, 0]) + returned, abs=slack)
 
 
 @given(laid())
 def test_parameters_cost_what_their_sums_and_updates_take(both: Both) -> None:
     bones = both.problem.bones
     for unit in range(len(both.problem.units)):
-        own = both.costing.unit(unit, both.row(unit), both.zero)
+        costs = both.costing.unit(unit, both.row(unit), both.zero)
         kept = [
             number
             for number, bundle in enumerate(both.problem.bundles)
             if bundle.parameters and bundle.maker == unit
         ]
-        assert float(own.update[0]) == pytest.approx(
+        assert float(costs.update[0]) == pytest.approx(
             both.took(bones.update[kept]), abs=max(1, len(kept))
         )
         if both.told_apart(unit):
             sums = both.took(bones.back[kept, 0]) + both.took(bones.regather[kept])
-            assert float(own.sums[0]) == pytest.approx(sums, abs=max(1, 2 * len(kept)))
+            assert float(costs.sums[0]) == pytest.approx(sums, abs=max(1, 2 * len(kept)))
 
 
 @given(laid())
@@ -158,9 +161,9 @@ def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both
         ]:
             continue
         legs = [
-            both.costing.leg(own.kind, both.row(maker), both.row(own.reader))
-            for own in both.costing.joints
-            if own.maker == maker and own.reader in readers
+            both.costing.leg(joint.kind, both.row(maker), both.row(joint.reader))
+            for joint in both.costing.joints
+            if joint.maker == maker and joint.reader in readers
         ]
         total = float(both.costing.unit(maker, both.row(maker)).sums[0])
         total += sum(float(leg.sums[0, 0]) for leg in legs)
@@ -170,11 +173,13 @@ def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both
 
 @given(laid())
 def test_layouts_at_once_cost_what_each_costs_by_itself(both: Both) -> None:
-    own = both.problem
-    fresh = AdditiveCosts(own.graph, own.cluster, own.prices, own.operators, own.options)
+    problem = both.problem
+    fresh = AdditiveCosts(
+        problem.graph, problem.cluster, problem.prices, problem.operators, problem.options
+    )
     rows = [
-        codes_of([unit] * len(choices), choices, len(own.factors))[:8]
-        for unit, choices in zip(own.units, legal(own.graph, own.cluster), strict=True)
+        codes_of([unit] * len(choices), choices, len(problem.factors))[:8]
+        for unit, choices in zip(problem.units, legal(problem.graph, problem.cluster), strict=True)
     ]
     rows = [part[fresh.legal(unit, part)] for unit, part in enumerate(rows)]
     for unit, part in enumerate(rows):
@@ -188,4 +193,4 @@ def test_layouts_at_once_cost_what_each_costs_by_itself(both: Both) -> None:
         for x, maker in enumerate(makers):
             for y, reader in enumerate(readers):
                 leg = fresh.leg(joint.kind, maker[None], reader[None])
-                assert [own[x, y] for own in pairs] == [own[0, 0] for own in leg]
+                assert [table[x, y] for table in pairs] == [table[0, 0] for table in leg]

@@ -52,14 +52,14 @@ def test_time_that_is_left_is_used_with_other_seeds(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(planner, "kicked", lambda *_: None)
     best_plan(QUESTION, Budget(proposals=20), rewrites=False)
     assert not seeds
-    found = best_plan(QUESTION, Budget(seconds=Seconds(1000)), rewrites=False)
-    assert found.stopped == "complete"
+    outcome = best_plan(QUESTION, Budget(seconds=Seconds(1000)), rewrites=False)
+    assert outcome.stopped == "complete"
     assert seeds[: planner.IDLE] == list(range(1, planner.IDLE + 1))
 
 
 def test_the_history_says_which_phase_found_what() -> None:
-    found = best_plan(QUESTION, Budget(proposals=20), rewrites=False)
-    assert found.history[0].phase == "baselines"
-    assert {own.phase for own in found.history} > {"baselines"}
-    steps = [own.step for own in found.history]
+    outcome = best_plan(QUESTION, Budget(proposals=20), rewrites=False)
+    assert outcome.history[0].phase == "baselines"
+    assert {entry.phase for entry in outcome.history} > {"baselines"}
+    steps = [entry.step for entry in outcome.history]
     assert steps == sorted(steps, reverse=True)

@@ -47,8 +47,8 @@ def tables(cluster: Cluster = FOUR) -> tuple[CollectivePrices, OperatorPricer]:
 
 
 def question(memory: int = ROOM, constraints: Constraints | None = None) -> PlanRequest:
-    own = constraints or Constraints()
-    return PlanRequest(graph=GRAPH, cluster=FOUR, memory=Bytes(memory), constraints=own)
+    limits = constraints or Constraints()
+    return PlanRequest(graph=GRAPH, cluster=FOUR, memory=Bytes(memory), constraints=limits)
 
 
 def bench(memory: int = ROOM, constraints: Constraints | None = None) -> GraphContext:
@@ -66,8 +66,8 @@ def test_samples_are_those_of_the_batch(graph: OperatorGraph, batch: int) -> Non
 
 def test_shapes_without_constraints() -> None:
     """No stages with powers of two; stages along each level with a few micro-batches each."""
-    found = list(shapes(question(), GRAPH))
-    assert found == [
+    pairs = list(shapes(question(), GRAPH))
+    assert pairs == [
         ((), 1), ((), 2), ((), 4), ((), 8),
         ((0,), 8), ((0,), 4), ((0,), 2), ((1,), 8), ((1,), 4), ((1,), 2),
     ]  # fmt: skip
@@ -84,43 +84,49 @@ def test_shapes_without_constraints() -> None:
 def test_shapes_with_constraints(
     fixes: list[str], forbids: list[str], expected: set[tuple[tuple[int, ...], int]]
 ) -> None:
-    own = question(constraints=parse_constraints(forbids=forbids, fixes=fixes))
-    assert set(shapes(own, GRAPH)) == expected
+    request = question(constraints=parse_constraints(forbids=forbids, fixes=fixes))
+    assert set(shapes(request, GRAPH)) == expected
 
 
 @pytest.mark.parametrize("fixes", [[], ["zero=2"], ["recompute=no"], ["zero=3", "recompute=yes"]])
 def test_savings_keep_to_what_is_fixed(fixes: list[str]) -> None:
     wanted = dict(fix.split("=") for fix in fixes)
-    found = savings(parse_constraints(fixes=fixes))
+    offered = savings(parse_constraints(fixes=fixes))
     every = [MemorySaving(zero, again) for again in (False, True) for zero in range(4)]
-    assert set(found) == {
-        own
-        for own in every
-        if wanted.get("zero", str(own.zero)) == str(own.zero)
-        and (wanted.get("recompute", "") in ("", "yes" if own.recompute else "no"))
+    assert set(offered) == {
+        saving
+        for saving in every
+        if wanted.get("zero", str(saving.zero)) == str(saving.zero)
+        and (wanted.get("recompute", "") in ("", "yes" if saving.recompute else "no"))
     }
 
 
 def test_where_there_is_room_nothing_is_saved() -> None:
-    found = sketches(bench(), never)
-    assert found
-    assert not any(own.frame.options.recompute for own in found)
-    assert {own.frame.options.micro_batches for own in found if not own.frame.stages} == {1}
-    estimates = [own.estimate for own in found]
+    candidates = sketches(bench(), never)
+    assert candidates
+    assert not any(sketch.frame.options.recompute for sketch in candidates)
+    assert {
+        sketch.frame.options.micro_batches for sketch in candidates if not sketch.frame.stages
+    } == {1}
+    estimates = [sketch.estimate for sketch in candidates]
     assert estimates == sorted(estimates)
 
 
 def test_where_there_is_little_room_those_that_should_fit_come_first() -> None:
     free = sketches(bench(), never)[0]
     tight = bench(LIBRARY + int(free.bytes - LIBRARY) // 4)
-    found = sketches(tight, never)
-    fits = [tight.fits(own) for own in found]
+    candidates = sketches(tight, never)
+    fits = [tight.fits(sketch) for sketch in candidates]
     assert any(fits)
     assert fits == sorted(fits, reverse=True)
     for part, key in ((True, "estimate"), (False, "bytes")):
-        own = [getattr(sketch, key) for sketch, fit in zip(found, fits, strict=True) if fit is part]
-        assert own == sorted(own)
-    assert found[0].bytes < free.bytes
+        values = [
+            getattr(sketch, key)
+            for sketch, fit in zip(candidates, fits, strict=True)
+            if fit is part
+        ]
+        assert values == sorted(values)
+    assert candidates[0].bytes < free.bytes
 
 
 OVERHEAD = Overhead(
@@ -130,20 +136,20 @@ HEAVY = replace(FOUR, device=replace(FOUR.device, overhead=OVERHEAD))
 
 
 def heavy(memory: int = ROOM) -> GraphContext:
-    own = PlanRequest(graph=GRAPH, cluster=HEAVY, memory=Bytes(memory))
-    return GraphContext(own, GRAPH, *tables(HEAVY))
+    request = PlanRequest(graph=GRAPH, cluster=HEAVY, memory=Bytes(memory))
+    return GraphContext(request, GRAPH, *tables(HEAVY))
 
 
 @pytest.mark.parametrize("stages", [(), (0,)])
 def test_the_framework_counts_as_in_a_simulation(stages: tuple[int, ...]) -> None:
-    own, frame = heavy(), framed(question(), stages, 2, MemorySaving(0, False))
-    sketch = own.sketch(frame, LayoutWeights(), fine=False)
+    context, frame = heavy(), framed(question(), stages, 2, MemorySaving(0, False))
+    sketch = context.sketch(frame, LayoutWeights(), fine=False)
     bare = bench().sketch(frame, LayoutWeights(), fine=False)
-    groups = communicators(own.roles(sketch))
-    held = own.simulated("sketch", frame.options, own.roles(sketch)).prediction.memory
+    groups = communicators(context.roles(sketch))
+    held = context.simulated("sketch", frame.options, context.roles(sketch)).prediction.memory
     assert held.framework == OVERHEAD.held(held.total - held.framework, groups)
     assert sketch.bytes - bare.bytes == OVERHEAD.held(round(bare.bytes), groups)
-    room = own.room(sketch)
+    room = context.room(sketch)
     assert OVERHEAD.held(ROOM, groups) == ROOM - LIBRARY - room
 
 
@@ -156,12 +162,15 @@ def test_what_fits_only_without_the_framework_is_saved() -> None:
 
 
 def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
-    found = sketches(bench(1), never)
-    tried = {(own.frame.stages, own.frame.options.micro_batches) for own in found}
+    candidates = sketches(bench(1), never)
+    tried = {(sketch.frame.stages, sketch.frame.options.micro_batches) for sketch in candidates}
     assert tried == set(shapes(question(1), GRAPH))
-    saved = {MemorySaving(own.frame.options.zero, own.frame.options.recompute) for own in found}
+    saved = {
+        MemorySaving(sketch.frame.options.zero, sketch.frame.options.recompute)
+        for sketch in candidates
+    }
     assert saved == set(savings(Constraints()))
-    held = [own.bytes for own in found]
+    held = [sketch.bytes for sketch in candidates]
     assert held == sorted(held)
 
 
@@ -171,20 +180,20 @@ DOZEN = Cluster.named("flexflow-p100", node=12, gpu=2)
 
 @pytest.mark.parametrize("fixes", [[], ["stages=8"]])
 def test_on_a_level_of_three_factors_with_no_room_at_all(fixes: list[str]) -> None:
-    own = PlanRequest(
+    request = PlanRequest(
         graph=GRAPH, cluster=EIGHT, memory=Bytes(1), constraints=parse_constraints(fixes=fixes)
     )
-    found = sketches(GraphContext(own, GRAPH, *tables(EIGHT)), never)
-    assert max(own.frame.degree(factors(EIGHT)) for own in found) == 8
+    candidates = sketches(GraphContext(request, GRAPH, *tables(EIGHT)), never)
+    assert max(sketch.frame.degree(factors(EIGHT)) for sketch in candidates) == 8
 
 
 def test_every_number_of_stages_that_a_level_can_hold() -> None:
-    own = PlanRequest(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM))
-    found = [
+    request = PlanRequest(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM))
+    degrees = [
         (stages, GlobalConfig(stages, Options()).degree(factors(DOZEN)))
-        for stages, _ in shapes(own, GRAPH)
+        for stages, _ in shapes(request, GRAPH)
     ]
-    assert list(dict.fromkeys(found)) == [
+    assert list(dict.fromkeys(degrees)) == [
         ((), 1), ((0,), 2), ((2,), 3), ((0, 1), 4), ((1, 2), 6), ((0, 1, 2), 12), ((3,), 2),
     ]  # fmt: skip
 
@@ -195,16 +204,16 @@ def test_every_number_of_stages_that_a_level_can_hold() -> None:
 def test_stages_that_are_fixed_have_a_shape(stages: int, runs: set[tuple[int, ...]]) -> None:
     """Also across levels, and with micro-batches that no number of stages divides."""
     constraints = parse_constraints(fixes=[f"stages={stages}"])
-    own = PlanRequest(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM), constraints=constraints)
-    found = list(shapes(own, GRAPH))
-    assert {run for run, _ in found} == runs
-    assert all(8 % micro == 0 and micro > 1 for _, micro in found)
+    request = PlanRequest(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM), constraints=constraints)
+    pairs = list(shapes(request, GRAPH))
+    assert {run for run, _ in pairs} == runs
+    assert all(8 % micro == 0 and micro > 1 for _, micro in pairs)
 
 
 def test_who_has_enough_gets_what_there_is() -> None:
     assert {
-        (own.frame.stages, own.frame.options.micro_batches)
-        for own in sketches(bench(), lambda: True)
+        (sketch.frame.stages, sketch.frame.options.micro_batches)
+        for sketch in sketches(bench(), lambda: True)
     } == {((), 1)}
     asked = iter([False, True, True, True, True, True, True, True, True, True, True])
     assert len(sketches(bench(1), lambda: next(asked))) >= 1
@@ -213,19 +222,19 @@ def test_who_has_enough_gets_what_there_is() -> None:
 @pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("stages", [(), (0,), (1,)])
 def test_a_sketch_is_a_plan_that_can_be_simulated(stages: tuple[int, ...], fine: bool) -> None:
-    own = bench()
-    frame = framed(own.question, stages, 4, MemorySaving(1, True))
-    sketch = own.sketch(frame, LayoutWeights(), fine=fine)
-    plan = own.simulated("sketch", frame.options, own.roles(sketch)).plan
+    context = bench()
+    frame = framed(context.question, stages, 4, MemorySaving(1, True))
+    sketch = context.sketch(frame, LayoutWeights(), fine=fine)
+    plan = context.simulated("sketch", frame.options, context.roles(sketch)).plan
     places = {tuple(layout.coordinates()[f] for f in stages) for layout in plan.layout.values()}
     assert len(places) == frame.degree(factors(FOUR))
-    assert own.sketch(frame, LayoutWeights(), fine=fine).estimate == sketch.estimate
+    assert context.sketch(frame, LayoutWeights(), fine=fine).estimate == sketch.estimate
 
 
 def test_the_same_layouts_with_other_options() -> None:
-    own = bench()
-    sketch = own.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
-    other = own.again(sketch, GlobalConfig((), Options(recompute=True)))
+    context = bench()
+    sketch = context.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
+    other = context.again(sketch, GlobalConfig((), Options(recompute=True)))
     assert other is not None
     assert np.array_equal(other.chosen, sketch.chosen)
     assert other.estimate > sketch.estimate
@@ -233,10 +242,10 @@ def test_the_same_layouts_with_other_options() -> None:
 
 
 def test_layouts_that_micro_batches_are_too_small_for() -> None:
-    own = bench(constraints=parse_constraints(fixes=["sample=4"]))
-    sketch = own.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
-    assert own.again(sketch, GlobalConfig((), Options(micro_batches=2))) is not None
-    assert own.again(sketch, GlobalConfig((), Options(micro_batches=4))) is None
+    context = bench(constraints=parse_constraints(fixes=["sample=4"]))
+    sketch = context.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
+    assert context.again(sketch, GlobalConfig((), Options(micro_batches=2))) is not None
+    assert context.again(sketch, GlobalConfig((), Options(micro_batches=4))) is None
 
 
 @pytest.mark.parametrize(
@@ -254,15 +263,17 @@ def test_sketches_keep_constraints(cluster: Cluster, constraints: Constraints) -
     """Also degrees that no level has as a whole."""
     if "node" in str(constraints.forbidden) and cluster is FLAT:
         pytest.skip("there is one node")
-    own = GraphContext(
+    context = GraphContext(
         PlanRequest(graph=GRAPH, cluster=cluster, memory=Bytes(ROOM), constraints=constraints),
         GRAPH,
         *tables(cluster),
     )
-    found = sketches(own, never)
-    assert found
+    candidates = sketches(context, never)
+    assert candidates
     kept = [
-        not violations(own.simulated("sketch", it.frame.options, own.roles(it)).plan, constraints)
-        for it in found[:6]
+        not violations(
+            context.simulated("sketch", it.frame.options, context.roles(it)).plan, constraints
+        )
+        for it in candidates[:6]
     ]
     assert all(kept)

@@ -151,16 +151,16 @@ def test_stages_lie_along_the_same_factors_in_all_units() -> None:
 
 
 def test_options_and_rules() -> None:
-    own = parse_constraints([], [], ["stages=2", "recompute=yes", "zero=0"], ["fuse*"])
-    assert [option(own, name) for name in OPTIONS] == [2, None, 0, None, True, None]
-    assert [rule_allowed(own, name) for name in ("fuse-relu", "swap")] == [False, True]
+    constraints = parse_constraints([], [], ["stages=2", "recompute=yes", "zero=0"], ["fuse*"])
+    assert [option(constraints, name) for name in OPTIONS] == [2, None, 0, None, True, None]
+    assert [rule_allowed(constraints, name) for name in ("fuse-relu", "swap")] == [False, True]
     assert sitting(parsed("pin first=@1 sample stage; pin loss=sample idle sample"), EIGHT) == (
         True,
         True,
         True,
     )
     with pytest.raises(InputError, match="no option"):
-        option(own, "stage")
+        option(constraints, "stage")
 
 
 ROLES = ("sample", "channel", "inner", "replica", "idle")
@@ -179,15 +179,15 @@ def constraints(draw: st.DrawFn, cluster: Cluster, parts: tuple[OpGroup, ...]) -
     return Constraints(
         pinned=tuple(pinned),
         forbidden=tuple(draw(st.lists(forbids, max_size=2, unique=True))),
-        fixed=tuple(draw(st.lists(degrees, max_size=2, unique_by=lambda own: own[0]))),
+        fixed=tuple(draw(st.lists(degrees, max_size=2, unique_by=lambda pair: pair[0]))),
     )
 
 
-def consistent(own: Constraints, cluster: Cluster) -> bool:
+def consistent(constraints: Constraints, cluster: Cluster) -> bool:
     """Whether they can be kept without stages."""
-    fixed = (*own.fixed, ("stages", "1"))
+    fixed = (*constraints.fixed, ("stages", "1"))
     try:
-        checked(msgspec.structs.replace(own, fixed=fixed), UNITS, cluster)
+        checked(msgspec.structs.replace(constraints, fixed=fixed), UNITS, cluster)
     except InputError:
         return False
     return True
@@ -205,21 +205,21 @@ def test_consistent_is_what_leaves_every_unit_a_layout(own: Constraints) -> None
 
 @given(data=st.data(), plan=plans(st.just(Options())))
 def test_the_judge_and_the_check_of_plans_agree(data: st.DataObject, plan: Plan) -> None:
-    own = data.draw(constraints(plan.cluster, plan.units))
+    limits = data.draw(constraints(plan.cluster, plan.units))
     if data.draw(st.booleans()):
         names = [unit.name for unit in plan.units]
         name = data.draw(st.sampled_from(names))
-        own = Constraints(pinned=((name, dict(plan.layouts)[name]),), fixed=own.fixed)
-    along = [{own.roles[f] for own in plan.layout.values()} for f in range(len(plan.factors))]
+        limits = Constraints(pinned=((name, dict(plan.layouts)[name]),), fixed=limits.fixed)
+    along = [{layout.roles[f] for layout in plan.layout.values()} for f in range(len(plan.factors))]
     staged = frozenset(
         f
         for f, roles in enumerate(along)
         if len(roles) > 1 and all(role.startswith("@") for role in roles)
     )
     kept = all(
-        allows(own, unit, plan.layout[unit.name], plan.cluster, staged) for unit in plan.units
+        allows(limits, unit, plan.layout[unit.name], plan.cluster, staged) for unit in plan.units
     )
-    assert (violations(plan, own) == []) == kept
+    assert (violations(plan, limits) == []) == kept
 
 
 def test_violations_name_what_is_broken() -> None:
@@ -247,8 +247,8 @@ def test_violations_name_what_is_broken() -> None:
     ]
 
 
-def problem_of(own: Constraints, cluster: Cluster) -> StepModel:
-    return StepModel(chain(), cluster, allowed=allowed(own, cluster))
+def problem_of(constraints: Constraints, cluster: Cluster) -> StepModel:
+    return StepModel(chain(), cluster, allowed=allowed(constraints, cluster))
 
 
 def makespan(problem: StepModel, roles: Codes) -> int:
@@ -279,9 +279,9 @@ def test_walks_visit_only_what_is_allowed(own: Constraints, seed: int) -> None:
 def test_searches_return_only_what_is_allowed(own: Constraints) -> None:
     assume(consistent(own, PAIRS))
     problem = problem_of(own, PAIRS)
-    found = search(problem, {"random": random_roles(problem, 0)}, Budget(proposals=1500))
-    assert violations(problem.plan("found", found.roles), own) == []
-    assert found.nanoseconds == makespan(problem, found.roles)
+    best = search(problem, {"random": random_roles(problem, 0)}, Budget(proposals=1500))
+    assert violations(problem.plan("found", best.roles), own) == []
+    assert best.nanoseconds == makespan(problem, best.roles)
 
 
 @settings(max_examples=10)
@@ -298,10 +298,10 @@ def test_the_optimum_is_that_of_the_allowed_plans(own: Constraints) -> None:
         for number, (unit, rows) in enumerate(zip(free.units, choices(free), strict=True))
     ]
     least = min(makespan(free, np.array(rows, np.int8)) for rows in product(*every))
-    found = exhaustive(problem)
-    assert (found.proved, found.nanoseconds) == (True, least)
-    assert found.roles is not None
-    assert violations(problem.plan("found", found.roles), own) == []
+    optimum = exhaustive(problem)
+    assert (optimum.proved, optimum.nanoseconds) == (True, least)
+    assert optimum.roles is not None
+    assert violations(problem.plan("found", optimum.roles), own) == []
 
 
 def layouts_of(problem: StepModel, unit: int, rows: Codes) -> list[Layout]:
@@ -314,11 +314,11 @@ def layouts_of(problem: StepModel, unit: int, rows: Codes) -> list[Layout]:
 
 
 def test_a_pinned_coordinate_is_not_renamed() -> None:
-    own = parsed("pin first=@1; pin loss=@1")
-    found = exhaustive(problem_of(own, TWO))
-    assert found.proved
-    assert found.roles is not None
-    assert violations(problem_of(own, TWO).plan("found", found.roles), own) == []
+    constraints = parsed("pin first=@1; pin loss=@1")
+    optimum = exhaustive(problem_of(constraints, TWO))
+    assert optimum.proved
+    assert optimum.roles is not None
+    assert violations(problem_of(constraints, TWO).plan("found", optimum.roles), constraints) == []
 
 
 def test_fixed_degrees_are_drawn_all_alike() -> None:
@@ -339,9 +339,9 @@ def test_starts_outside_are_refused() -> None:
 
 def test_nothing_left_is_a_sentence() -> None:
     """Degrees that micro-batches leave no room for are found only with the micro-batches."""
-    own = parsed("sample=8")
+    constraints = parsed("sample=8")
     problem = StepModel(
-        chain(batch=8), EIGHT, Options(micro_batches=2), allowed=allowed(own, EIGHT)
+        chain(batch=8), EIGHT, Options(micro_batches=2), allowed=allowed(constraints, EIGHT)
     )
     with pytest.raises(InputError, match="unit 'first' may have hardly any of its layouts"):
         random_roles(problem, 0)

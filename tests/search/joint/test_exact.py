@@ -31,31 +31,31 @@ ask = cache(small_question)
 
 @cache
 def answer(seed: int) -> Answer:
-    found = brute_force(ask(seed))
-    assert found is not None, "limits leave a plan that fits"
-    return found
+    optimum = brute_force(ask(seed))
+    assert optimum is not None, "limits leave a plan that fits"
+    return optimum
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_joint_search_finds_the_best_plan(seed: int) -> None:
     question = ask(seed)
-    found = best_plan(question, Budget(proposals=2000), seed=seed)
-    assert round(found.best.prediction.step * NANO) == answer(seed).nanoseconds
-    assert found.best.prediction.memory.total <= question.memory
-    assert found.bound <= found.best.prediction.step
+    outcome = best_plan(question, Budget(proposals=2000), seed=seed)
+    assert round(outcome.best.prediction.step * NANO) == answer(seed).nanoseconds
+    assert outcome.best.prediction.memory.total <= question.memory
+    assert outcome.bound <= outcome.best.prediction.step
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_answer_is_what_a_simulation_says(seed: int) -> None:
-    found = answer(seed)
-    prediction = simulate(found.plan).prediction
-    assert round(prediction.step * NANO) == found.nanoseconds
-    assert prediction.memory.total == found.memory <= ask(seed).memory
+    optimum = answer(seed)
+    prediction = simulate(optimum.plan).prediction
+    assert round(prediction.step * NANO) == optimum.nanoseconds
+    assert prediction.memory.total == optimum.memory <= ask(seed).memory
 
 
 def plain(question: PlanRequest) -> tuple[Options, ...]:
     """The options under which layouts do not change the order in which a stage works."""
-    return tuple(own for own in allowed(question) if own.micro_batches == 1)
+    return tuple(options for options in allowed(question) if options.micro_batches == 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,9 +69,9 @@ def test_branch_and_bound_finds_the_same(seed: int) -> None:
         for options in plain(question):
             problem = StepModel(graph, question.cluster, options)
             fits = within(problem, Bytes(question.memory))
-            found = exhaustive(problem, fits=fits, best=best)
-            assert found.proved
-            best = found.nanoseconds
+            optimum = exhaustive(problem, fits=fits, best=best)
+            assert optimum.proved
+            best = optimum.nanoseconds
     assert best == answer(seed).nanoseconds
 
 
@@ -82,9 +82,9 @@ def test_legal_layouts_are_those_of_the_searches(seed: int) -> None:
         problem = StepModel(question.graph, question.cluster, options)
         every = [legal(unit, question, options.micro_batches) for unit in problem.units]
         for number, (slow, fast) in enumerate(zip(every, choices(problem), strict=True)):
-            others = [own[0] for own in every]
+            others = [layouts[0] for layouts in every]
             codes = [problem.codes([*others[:number], one, *others[number + 1 :]]) for one in slow]
-            assert {own[number].tobytes() for own in codes} == {own.tobytes() for own in fast}
+            assert {roles[number].tobytes() for roles in codes} == {row.tobytes() for row in fast}
 
 
 def test_questions_are_of_every_kind() -> None:

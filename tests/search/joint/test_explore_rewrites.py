@@ -93,17 +93,17 @@ FINITE = RuleSet(
 
 def every_graph(graph: OperatorGraph) -> dict[str, OperatorGraph]:
     """All graphs that rewrites lead to, in whatever order: the slow twin."""
-    found = {canonical_hash(graph): graph}
+    graphs = {canonical_hash(graph): graph}
     waiting = [Matcher(graph, FINITE)]
     while waiting:
-        own = waiting.pop()
-        for match in own.matches:
-            after = own.rewrite(match)
+        matcher = waiting.pop()
+        for match in matcher.matches:
+            after = matcher.rewrite(match)
             content = canonical_hash(after.graph)
-            if content not in found:
-                found[content] = after.graph
+            if content not in graphs:
+                graphs[content] = after.graph
                 waiting.append(after)
-    return found
+    return graphs
 
 
 @pytest.mark.parametrize("text", [TOWERS, DEEP])
@@ -114,20 +114,22 @@ def test_a_thorough_search_misses_nothing(text: str) -> None:
         graph, FINITE, chance_costs, alpha=np.inf, candidates=len(every) + 1, thorough=True
     )
     assert (explored.candidates, explored.stopped) == (len(every), "complete")
-    floor = np.min([own.costs for own in explored.variants], axis=0)
-    assert np.array_equal(floor, np.min([chance_costs(own) for own in every.values()], axis=0))
+    floor = np.min([variant.costs for variant in explored.variants], axis=0)
+    assert np.array_equal(
+        floor, np.min([chance_costs(candidate) for candidate in every.values()], axis=0)
+    )
 
 
 @pytest.mark.parametrize("text", [TOWERS, DEEP])
 def test_one_order_finds_what_is_cheapest_operator_by_operator(text: str) -> None:
     graph = parse_graph(text)
 
-    def evaluate(own: OperatorGraph) -> Costs:
+    def evaluate(candidate: OperatorGraph) -> Costs:
         costs = {"linear": 5.0, "linear_relu": 5.0, "relu": 1.0, "neg": 0.1}
-        return np.full((1, 1), sum(costs.get(op.kind, 0.5) for op in own.operators))
+        return np.full((1, 1), sum(costs.get(op.kind, 0.5) for op in candidate.operators))
 
     explored = variants(graph, FINITE, evaluate, alpha=1.5)
-    least = min(float(evaluate(own)[0, 0]) for own in every_graph(graph).values())
+    least = min(float(evaluate(candidate)[0, 0]) for candidate in every_graph(graph).values())
     assert explored.variants[-1].costs[0, 0] == least
     assert least < evaluate(graph)[0, 0]
 
@@ -137,27 +139,29 @@ def test_kept_variants_are_the_cheapest_of_those_looked_at(seed: int, alpha: flo
     graph = random_graph(random.Random(seed), 6)
     looked_at: list[Costs] = []
 
-    def evaluate(own: OperatorGraph) -> Costs:
-        looked_at.append(chance_costs(own))
+    def evaluate(candidate: OperatorGraph) -> Costs:
+        looked_at.append(chance_costs(candidate))
         return looked_at[-1]
 
     explored = variants(graph, RULES, evaluate, alpha=alpha, candidates=40)
-    tables = [own.costs for own in explored.variants]
+    tables = [kept.costs for kept in explored.variants]
     assert np.array_equal(np.min(tables, axis=0), np.min(looked_at, axis=0))
     assert explored.variants[0].chain == ()
     floor = np.min(looked_at, axis=0)
-    assert all((own == floor).any() for own in tables[1:])
-    for own in explored.variants:
-        assert canonical_hash(replayed(graph, RULES, own.chain)) == canonical_hash(own.graph)
-        assert set(own.graph.outputs) == set(graph.outputs)
+    assert all((table == floor).any() for table in tables[1:])
+    for variant in explored.variants:
+        assert canonical_hash(replayed(graph, RULES, variant.chain)) == canonical_hash(
+            variant.graph
+        )
+        assert set(variant.graph.outputs) == set(graph.outputs)
 
 
 def test_alpha_decides_what_is_expanded() -> None:
     """Two fusions are cheap together, but one alone costs more."""
     graph = parse_graph(TOWERS)
 
-    def evaluate(own: OperatorGraph) -> Costs:
-        fused = sum(op.kind == "linear_relu" for op in own.operators)
+    def evaluate(candidate: OperatorGraph) -> Costs:
+        fused = sum(op.kind == "linear_relu" for op in candidate.operators)
         return np.full((1, 1), (1.0, 1.1, 0.5)[fused])
 
     rules = algebra(("*merge*", "*sum*"))
@@ -175,8 +179,8 @@ def test_searches_end_when_told() -> None:
 
 
 def test_excluded_rules_are_not_used() -> None:
-    found = variants(parse_graph(TOWERS), algebra(("*fuse*", "*merge*")), chance_costs, alpha=9)
-    used = {match.rule.name for own in found.variants for match in own.chain}
+    explored = variants(parse_graph(TOWERS), algebra(("*fuse*", "*merge*")), chance_costs, alpha=9)
+    used = {match.rule.name for variant in explored.variants for match in variant.chain}
     assert used
     assert not any("fuse" in name or "merge" in name for name in used)
 
@@ -187,20 +191,25 @@ def test_numbers_tell_graphs_apart_as_hashes_do(seed: int) -> None:
     graph = random_graph(random.Random(seed), 6)
     first = Matcher(graph, RULES)
     every = [graph, *(first.rewrite(match).graph for match in first.matches)]
-    numbers, hashes = [contents.number(own) for own in every], list(map(canonical_hash, every))
-    assert [numbers.index(own) for own in numbers] == [hashes.index(own) for own in hashes]
+    numbers, hashes = (
+        [contents.number(candidate) for candidate in every],
+        list(map(canonical_hash, every)),
+    )
+    assert [numbers.index(number) for number in numbers] == [
+        hashes.index(digest) for digest in hashes
+    ]
 
 
 @pytest.mark.parametrize("name", ["xdl", "mlp", "bert-large", "inception-v3"])
 def test_sequential_is_no_dearer_and_says_what_it_costs(name: str) -> None:
     graph = tiny(name)
-    found = sequential(graph, seconds_of)
+    rewritten = sequential(graph, seconds_of)
     [whole] = segments(graph, RULES, least=len(graph.operators))
     before = one_device(whole, seconds_of)(graph)[0, 0]
-    [after] = segments(found.graph, RULES, least=len(found.graph.operators))
-    assert check(found.graph) == ()
-    assert one_device(after, seconds_of)(found.graph)[0, 0] == pytest.approx(found.seconds)
-    assert found.seconds <= before * (1 + 1e-9)
+    [after] = segments(rewritten.graph, RULES, least=len(rewritten.graph.operators))
+    assert check(rewritten.graph) == ()
+    assert one_device(after, seconds_of)(rewritten.graph)[0, 0] == pytest.approx(rewritten.seconds)
+    assert rewritten.seconds <= before * (1 + 1e-9)
 
 
 SHOW = """
@@ -244,10 +253,10 @@ def test_any_choice_of_variants_computes_the_same(model: Entry[Any]) -> None:
     graph = _undropped(capture(example))
     values = values_of(example, graph)
     expected = _outputs_and_gradients(graph, values)
-    found = segments(graph, RULES, entries=2)
+    pieces = segments(graph, RULES, entries=2)
     chance = random.Random(0)
-    choices = {own.alike: _walks(found[own.alike].graph, chance) for own in found}
-    whole = recomposed(graph, found, [chance.choice(choices[own.alike]) for own in found])
+    choices = {segment.alike: _walks(pieces[segment.alike].graph, chance) for segment in pieces}
+    whole = recomposed(graph, pieces, [chance.choice(choices[segment.alike]) for segment in pieces])
     assert check(whole) == ()
     assert whole.parameters == graph.parameters
     results = _outputs_and_gradients(whole, values)
@@ -259,17 +268,17 @@ def test_any_choice_of_variants_computes_the_same(model: Entry[Any]) -> None:
 
 def _walks(graph: OperatorGraph, chance: random.Random) -> list[OperatorGraph]:
     """Graphs at the ends of random walks, which go further than a search does."""
-    found = []
+    graphs = []
     for length in (0, 3, 12):
         matcher = Matcher(graph, RULES)
         for _ in range(length):
-            names = sorted({own.rule.name for own in matcher.matches})
+            names = sorted({match.rule.name for match in matcher.matches})
             if names:
                 name = chance.choice(names)
-                places = [own for own in matcher.matches if own.rule.name == name]
+                places = [match for match in matcher.matches if match.rule.name == name]
                 matcher = matcher.rewrite(chance.choice(places))
-        found.append(matcher.graph)
-    return found
+        graphs.append(matcher.graph)
+    return graphs
 
 
 def _undropped(graph: OperatorGraph) -> OperatorGraph:

@@ -91,13 +91,19 @@ def test_a_constraint_never_finds_a_better_plan(name: str, fix: str) -> None:
 
 def test_questions_with_a_fix_are_all_that_can_be_asked() -> None:
     question = PlanRequest(graph=GRAPH, cluster=FOUR, memory=Bytes(1 << 40))
-    found = {own.constraints.fixed[0] for own in fixed_questions(question)}
+    fixes = {asked.constraints.fixed[0] for asked in fixed_questions(question)}
     for name, values in (
         ("zero", "0123"), ("stages", "124"), ("sample", "124"), ("head", "124"), ("channel", "124"),
     ):  # fmt: skip
-        assert {value for own, value in found if own == name} == set(values)
-    assert {value for own, value in found if own == "micro-batches"} == {"1", "2", "4", "8", "16"}
-    assert {value for own, value in found if own == "recompute"} == {"yes", "no"}
+        assert {value for option, value in fixes if option == name} == set(values)
+    assert {value for option, value in fixes if option == "micro-batches"} == {
+        "1",
+        "2",
+        "4",
+        "8",
+        "16",
+    }
+    assert {value for option, value in fixes if option == "recompute"} == {"yes", "no"}
     fixed = replace(question, constraints=parse_constraints(fixes=["zero=1"]))
     assert worth_fixing(question, BUDGET)
     assert worth_fixing(question, Budget(seconds=Seconds(1)))

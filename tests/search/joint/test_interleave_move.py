@@ -34,8 +34,8 @@ def test_every_stage_gets_as_many_runs_and_all_else_stays() -> None:
     interleaved(trials, lambda: False)
     assert trials.kept.simulated >= 2
     options = replace(plain, schedule="interleaved")
-    found = bench.simulated("joint", options, bench.virtual(sketch, 2))
-    layouts = [found.plan.layout[unit.name] for unit in bench.units]
+    candidate = bench.simulated("joint", options, bench.virtual(sketch, 2))
+    layouts = [candidate.plan.layout[unit.name] for unit in bench.units]
     stages = stages_of(runs_of(layouts, options), options)
-    assert [len(own) for own in stages.values()] == [2, 2]
-    assert found.prediction.moved > before.candidate.prediction.moved
+    assert [len(runs) for runs in stages.values()] == [2, 2]
+    assert candidate.prediction.moved > before.candidate.prediction.moved

@@ -47,17 +47,17 @@ MOST = 20_000
 
 @cache
 def tables(cluster: int) -> tuple[CollectivePrices, OperatorPricer]:
-    own = CLUSTERS[cluster]
-    return CollectivePrices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+    machine = CLUSTERS[cluster]
+    return CollectivePrices(Pricer(machine, algorithm="best")), OperatorPricer(machine.device)
 
 
 def bench_of(
     graph: OperatorGraph, cluster: int = 0, constraints: Constraints | None = None
 ) -> GraphContext:
-    own = CLUSTERS[cluster]
+    machine = CLUSTERS[cluster]
     question = PlanRequest(
         graph=graph,
-        cluster=own,
+        cluster=machine,
         memory=Bytes(1 << 40),
         constraints=constraints or Constraints(),
     )
@@ -93,7 +93,7 @@ def every_row(field: LayoutDP, node: int) -> list[Codes]:
     costing = field.costing
     unit = costing.units[field.first[node]]
     legal = layouts(unit.extents, costing.cluster, symmetric=False)
-    rows = [own for own in legal if not any(role.startswith("@") for role in own.roles)]
+    rows = [layout for layout in legal if not any(role.startswith("@") for role in layout.roles)]
     codes = codes_of([unit] * len(rows), rows, len(costing.factors))
     micro = costing.options.micro_batches
     sizes = np.array([factor.size for factor in costing.factors])
@@ -121,13 +121,13 @@ def test_all_factors_at_once_give_what_brute_force_gives(
     field: LayoutDP, weights: LayoutWeights
 ) -> None:
     rows = [every_row(field, node) for node in range(len(field.first))]
-    assume(np.prod([len(own) for own in rows]) <= 600)
+    assume(np.prod([len(node_rows) for node_rows in rows]) <= 600)
     blocks = [(f,) for f in range(len(field.costing.factors))]
     chosen, cost = field.better(whole(field), weights, blocks)
     assert cost == pytest.approx(field.cost(chosen, weights), rel=1e-12)
     least = brute(field, rows, weights)
     assert cost >= least * (1 - 1e-12)
-    choices = [field.choices(node, own, blocks) for node, own in enumerate(whole(field))]
+    choices = [field.choices(node, row, blocks) for node, row in enumerate(whole(field))]
     if cheapest(field.graph(choices, weights)).left == 0:
         assert cost == pytest.approx(least, rel=1e-12)
 
@@ -135,11 +135,11 @@ def test_all_factors_at_once_give_what_brute_force_gives(
 @given(fields())
 def test_choices_along_all_factors_are_all_layouts(field: LayoutDP) -> None:
     blocks = [(f,) for f in range(len(field.costing.factors))]
-    for node, own in enumerate(whole(field)):
-        found = field.choices(node, own, blocks)
+    for node, start in enumerate(whole(field)):
+        choices = field.choices(node, start, blocks)
         slow = every_row(field, node)
-        assert len({row.tobytes() for row in found}) == len(found) == len(slow)
-        assert {row.tobytes() for row in found} == {row.tobytes() for row in slow}
+        assert len({row.tobytes() for row in choices}) == len(choices) == len(slow)
+        assert {row.tobytes() for row in choices} == {row.tobytes() for row in slow}
 
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
@@ -147,7 +147,7 @@ def test_steps_and_descents_never_get_worse(
     field: LayoutDP, weights: LayoutWeights, random: Random
 ) -> None:
     rows = [every_row(field, node) for node in range(len(field.first))]
-    start = np.array([random.choice(own) for own in rows])
+    start = np.array([random.choice(node_rows) for node_rows in rows])
     before = field.cost(start, weights)
     block = (random.randrange(start.shape[1]),)
     stepped, cost = field.better(start, weights, [block])
@@ -157,8 +157,8 @@ def test_steps_and_descents_never_get_worse(
     chosen, cost = field.descend(start, weights)
     assert cost <= before * (1 + 1e-12)
     assert cost == pytest.approx(field.cost(chosen, weights), rel=1e-12)
-    legal = [{row.tobytes() for row in own} for own in rows]
-    assert all(own.tobytes() in known for own, known in zip(chosen, legal, strict=True))
+    legal = [{row.tobytes() for row in node_rows} for node_rows in rows]
+    assert all(row.tobytes() in known for row, known in zip(chosen, legal, strict=True))
 
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
@@ -166,7 +166,7 @@ def test_totals_add_up_to_the_cost(field: LayoutDP, weights: LayoutWeights, rand
     """Where readers of one tensor count once and computing wholly, as they do in totals."""
     weights = weights._replace(together=True, compute=1.0)
     rows = [every_row(field, node) for node in range(len(field.first))]
-    chosen = np.array([random.choice(own) for own in rows])
+    chosen = np.array([random.choice(node_rows) for node_rows in rows])
     total = field.totals(chosen)
     micro = field.costing.options.micro_batches
     added = micro * total.chain + weights.sums * total.sums + total.update
@@ -181,15 +181,15 @@ def test_a_cost_is_that_of_its_units_and_legs(
     """The slow twin: unit by unit and leg by leg, whatever shares a node or a kind."""
     costing, micro = field.costing, field.costing.options.micro_batches
     rows = [every_row(field, node) for node in range(len(field.first))]
-    chosen = np.array([random.choice(own) for own in rows])
+    chosen = np.array([random.choice(node_rows) for node_rows in rows])
     roles = field.roles(chosen)
     expected = 0.0
-    for unit, own in enumerate(roles):
-        costs = costing.unit(unit, own[None], field._zero)
+    for unit, row in enumerate(roles):
+        costs = costing.unit(unit, row[None], field._zero)
         computing = micro * float(costs.there[0] + costs.back[0]) + float(costs.update[0])
         expected += weights.compute * computing
         expected += weights.sums * float(costs.sums[0])
-        expected += weights.memory * float(field._weigh(unit, own[None])[0])
+        expected += weights.memory * float(field._weigh(unit, row[None])[0])
     for joint in costing.joints:
         leg = costing.leg(joint.kind, roles[joint.maker][None], roles[joint.reader][None])
         readers = joint.shared if weights.together else 1

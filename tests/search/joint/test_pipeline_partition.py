@@ -37,10 +37,10 @@ def crossing(costing: AdditiveCosts, roles: Codes, factor: int) -> list[float]:
     last = [0] * len(costing.units)
     for joint in costing.joints:
         legs = [
-            costing.leg(joint.kind, roles[joint.maker][None], own[joint.reader][None])
-            for own in (roles, beyond)
+            costing.leg(joint.kind, roles[joint.maker][None], codes[joint.reader][None])
+            for codes in (roles, beyond)
         ]
-        near, far = (float((own.there + own.back)[0, 0]) for own in legs)
+        near, far = (float((leg.there + leg.back)[0, 0]) for leg in legs)
         price[joint.maker] = max(price[joint.maker], far - near)
         last[joint.maker] = max(last[joint.maker], joint.reader)
     return [
@@ -58,17 +58,17 @@ def test_stages_are_those_of_all_units_one_by_one(name: str, micro: int) -> None
     chosen = np.full((max(node) + 1, len(costing.factors)), WHOLE, np.int8)
     chosen[:, 0] = at(0)
     # Every other node that can be is cut along its first split.
-    for unit, own in enumerate(node):
-        cut = chosen[own].copy()
+    for unit, number in enumerate(node):
+        cut = chosen[number].copy()
         cut[1] = 0
-        if own % 2 and costing.units[unit].splits and costing.legal(unit, cut[None])[0]:
-            chosen[own] = cut
+        if number % 2 and costing.units[unit].splits and costing.legal(unit, cut[None])[0]:
+            chosen[number] = cut
     roles = chosen[node]
     loads = []
     for unit in range(len(costing.units)):
         costs = costing.unit(unit, roles[unit][None])
         loads.append(round(float(costs.there[0] + costs.back[0])))
-    found = PipelinePartitions(costing, node).staged(chosen, (0,), 2)
+    staging = PipelinePartitions(costing, node).staged(chosen, (0,), 2)
     expected = staged(loads, crossing(costing, roles, 0), 2, micro)
-    assert found.stage == expected.stage
-    assert (found.pace, found.crossing) == pytest.approx((expected.pace, expected.crossing))
+    assert staging.stage == expected.stage
+    assert (staging.pace, staging.crossing) == pytest.approx((expected.pace, expected.crossing))

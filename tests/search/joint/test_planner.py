@@ -82,11 +82,11 @@ QUESTIONS = [asked(graph, cluster) for graph in SMALL for cluster in (TWO, FOUR)
 
 def test_on_one_device_graphs_are_rewritten_too() -> None:
     """All of its plans have the layouts of every baseline; only their graphs differ."""
-    found = planned(asked(transformer(layers=2, batch=4), Cluster.named("laptop", process=1)))
-    assert found.graphs > 1
-    assert found.rewrites
-    fastest = min(own.prediction.step for _, own in found.baselines)
-    assert found.best.prediction.step < fastest
+    outcome = planned(asked(transformer(layers=2, batch=4), Cluster.named("laptop", process=1)))
+    assert outcome.graphs > 1
+    assert outcome.rewrites
+    fastest = min(baseline.prediction.step for _, baseline in outcome.baselines)
+    assert outcome.best.prediction.step < fastest
 
 
 class TestUnity:
@@ -100,26 +100,32 @@ class TestUnity:
     DGX = Cluster.named("dgx-a100", node=1, gpu=2)
 
     def test_data_parallelism_sums_all_weights(self) -> None:
-        found = planned(asked(perceptron(), self.DGX))
-        named = dict(found.baselines)
+        outcome = planned(asked(perceptron(), self.DGX))
+        named = dict(outcome.baselines)
         assert named["data parallel"].prediction.moved == 4 * 813_056
 
     def test_the_joint_plan_moves_a_quarter_of_what_unitys_does(self) -> None:
         """It cuts the first product by columns, fused, and gathers them: 64·512 elements."""
-        found = planned(asked(perceptron(), self.DGX))
-        assert found.best.prediction.moved == 4 * 131_072 // 4
-        assert found.rewrites == ("linear-relu-fuse at q: x = x, w = a",)
-        assert found.best.plan.layouts == (("q", "channel"), ("l2", "replica"), ("loss", "replica"))
-        assert found.best.prediction.step < dict(found.baselines)["data parallel"].prediction.step
+        outcome = planned(asked(perceptron(), self.DGX))
+        assert outcome.best.prediction.moved == 4 * 131_072 // 4
+        assert outcome.rewrites == ("linear-relu-fuse at q: x = x, w = a",)
+        assert outcome.best.plan.layouts == (
+            ("q", "channel"),
+            ("l2", "replica"),
+            ("loss", "replica"),
+        )
+        assert (
+            outcome.best.prediction.step < dict(outcome.baselines)["data parallel"].prediction.step
+        )
 
     def test_unitys_own_plan_moves_half_of_that_and_is_slower(self) -> None:
         """Not fused, and the first product cut along what is summed."""
         question = asked(perceptron(), self.DGX, constraints=parse_constraints(["l1=inner"]))
-        found = planned(question)
-        assert found.best.plan.layout["l1"].roles == ("inner",)
-        assert found.best.prediction.moved == 4 * 131_072 // 2
+        outcome = planned(question)
+        assert outcome.best.plan.layout["l1"].roles == ("inner",)
+        assert outcome.best.prediction.moved == 4 * 131_072 // 2
         free = planned(asked(perceptron(), self.DGX))
-        assert free.best.prediction.step < found.best.prediction.step
+        assert free.best.prediction.step < outcome.best.prediction.step
 
 
 @pytest.mark.parametrize("question", QUESTIONS[:3])
@@ -128,24 +134,24 @@ def test_the_same_seed_gives_the_same_plan_on_any_number_of_cores(
 ) -> None:
     texts = []
     for cores in (1, 2):
-        found = best_plan(question, FEW, seed=3, cores=cores)
+        outcome = best_plan(question, FEW, seed=3, cores=cores)
         path = tmp_path / f"{cores}.json"
-        save_plan(found.best.plan, path)
+        save_plan(outcome.best.plan, path)
         texts.append(path.read_bytes())
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: PlanRequest) -> None:
-    found = planned(question)
-    fitting = [own for _, own in found.baselines if own.fits(question.memory)]
+    outcome = planned(question)
+    fitting = [baseline for _, baseline in outcome.baselines if baseline.fits(question.memory)]
     assert fitting
-    assert found.best.fits(question.memory)
-    assert all(found.best.prediction.step <= own.prediction.step for own in fitting)
-    assert found.bound <= found.best.prediction.step
-    assert found.history[-1][1] <= found.best.prediction.step
-    assert found.best.prediction.step <= (1 + UNTIDY) * found.history[-1][1]
-    assert found.front[0].prediction.step <= found.best.prediction.step
+    assert outcome.best.fits(question.memory)
+    assert all(outcome.best.prediction.step <= baseline.prediction.step for baseline in fitting)
+    assert outcome.bound <= outcome.best.prediction.step
+    assert outcome.history[-1][1] <= outcome.best.prediction.step
+    assert outcome.best.prediction.step <= (1 + UNTIDY) * outcome.history[-1][1]
+    assert outcome.front[0].prediction.step <= outcome.best.prediction.step
 
 
 def test_a_small_graph_is_walked_from_its_baselines_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +163,9 @@ def test_a_small_graph_is_walked_from_its_baselines_too(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(phases, "walked", listening)
     best_plan(asked(SMALL[1], FOUR), FEW)
-    near, afresh = ([own for own in heard if own.afresh == wide] for wide in (False, True))
+    near, afresh = ([start for start in heard if start.afresh == wide] for wide in (False, True))
     assert near
-    assert {"data parallel", "model parallel"} <= {name for own in afresh for name in own.roles}
+    assert {"data parallel", "model parallel"} <= {name for start in afresh for name in start.roles}
 
 
 def test_what_a_search_starts_from_is_never_faster() -> None:
@@ -171,14 +177,14 @@ def test_what_a_search_starts_from_is_never_faster() -> None:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_plan_is_read_back_and_means_the_same(question: PlanRequest, tmp_path: Path) -> None:
-    found = planned(question).best
+    best = planned(question).best
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    save_plan(found.plan, first)
+    save_plan(best.plan, first)
     again = load_plan(first)
     save_plan(again, second)
     assert first.read_bytes() == second.read_bytes()
-    assert again == found.plan
-    assert simulate(again).prediction == found.prediction
+    assert again == best.plan
+    assert simulate(again).prediction == best.prediction
 
 
 MLP = parse_graph(
@@ -220,16 +226,16 @@ def constrained(draw: st.DrawFn) -> Constraints:
 @settings(max_examples=10)
 def test_constraints_are_kept_or_refused_in_a_sentence(constraints: Constraints) -> None:
     try:
-        found = best_plan(asked(MLP, FOUR, constraints=constraints), Budget(proposals=5))
+        outcome = best_plan(asked(MLP, FOUR, constraints=constraints), Budget(proposals=5))
     except InputError:
         return  # What the sentences say is told by `test_constraints`.
-    plan = found.best.plan
+    plan = outcome.best.plan
     assert violations(plan, constraints) == []
     pinned = [name for pattern, _ in constraints.pinned for name in ("l1", "l2") if
               pattern in (name, "l*")]  # fmt: skip
     assert set(pinned) <= {operator.name for operator in plan.graph.operators}
     if constraints.rules:
-        assert not any("fuse" in step for step in found.rewrites)
+        assert not any("fuse" in step for step in outcome.rewrites)
 
 
 def test_contradictions_name_the_pair() -> None:
@@ -247,12 +253,12 @@ class TestMemory:
 
     def ladder(self) -> list[PlanResult]:
         """From what the fastest plan of all holds to what is too little for any."""
-        found = [planned(asked(self.GRAPH, FOUR))]
-        rest = found[0].best.prediction.memory.total - LIBRARY
-        while found[-1].best.fits(found[-1].question.memory):
+        outcomes = [planned(asked(self.GRAPH, FOUR))]
+        rest = outcomes[0].best.prediction.memory.total - LIBRARY
+        while outcomes[-1].best.fits(outcomes[-1].question.memory):
             rest = rest * 3 // 4
-            found.append(planned(asked(self.GRAPH, FOUR, LIBRARY + rest)))
-        return found
+            outcomes.append(planned(asked(self.GRAPH, FOUR, LIBRARY + rest)))
+        return outcomes
 
     def test_the_search_turns_to_what_saves_until_nothing_fits(self) -> None:
         *fitting, _ = self.ladder()
@@ -260,7 +266,9 @@ class TestMemory:
         first, tight = fitting[0].best, fitting[-1].best
         assert first.prediction.step <= tight.prediction.step
         # No baseline fits any more; the plan that does saves in two ways at least.
-        assert not any(own.fits(fitting[-1].question.memory) for _, own in fitting[-1].baselines)
+        assert not any(
+            baseline.fits(fitting[-1].question.memory) for _, baseline in fitting[-1].baselines
+        )
         options = tight.plan.options
         staged = any("@" in text for _, text in tight.plan.layouts)
         used = [options.zero > 0, options.recompute, options.micro_batches > 1, staged]
@@ -270,18 +278,18 @@ class TestMemory:
         *_, last = self.ladder()
         held = last.best.prediction.memory.total
         assert held > last.question.memory
-        assert all(held <= own.prediction.memory.total for _, own in last.baselines)
-        assert all(held <= own.prediction.memory.total for own in last.front)
+        assert all(held <= baseline.prediction.memory.total for _, baseline in last.baselines)
+        assert all(held <= candidate.prediction.memory.total for candidate in last.front)
         # Parameters, gradients, Adam's two numbers and the one on the way, over four devices.
-        weights = sum(own.tensor.spec.bytes for own in self.GRAPH.parameters)
+        weights = sum(parameter.tensor.spec.bytes for parameter in self.GRAPH.parameters)
         assert last.question.memory < LIBRARY + 5 * weights / 4 <= held
 
     def test_less_memory_is_what_minimizing_memory_finds(self) -> None:
         question = msgspec.structs.replace(asked(self.GRAPH, FOUR), minimize="memory")
-        found = planned(question)
+        outcome = planned(question)
         free = planned(asked(self.GRAPH, FOUR))
-        assert found.best.prediction.memory.total <= min(
-            own.prediction.memory.total for own in (*found.front, *free.front)
+        assert outcome.best.prediction.memory.total <= min(
+            candidate.prediction.memory.total for candidate in (*outcome.front, *free.front)
         )
 
 
@@ -290,16 +298,16 @@ class TestOdd:
     def test_any_number_of_devices(self, devices: int) -> None:
         cluster = Cluster.named("flexflow-p100", node=1, gpu=devices)
         question = asked(MLP, cluster)
-        found = planned(question)
-        assert found.best.fits(question.memory)
-        roles = [own.roles for own in found.best.plan.layout.values()]
-        assert {len(own) for own in roles} == {0 if devices == 1 else 1}
+        outcome = planned(question)
+        assert outcome.best.fits(question.memory)
+        roles = [layout.roles for layout in outcome.best.plan.layout.values()]
+        assert {len(row) for row in roles} == {0 if devices == 1 else 1}
 
     def test_a_batch_that_cannot_be_split(self) -> None:
         graph = perceptron(batch=1, inner=64)
-        found = planned(asked(graph, FOUR))
-        assert found.best.plan.options.micro_batches == 1
-        assert not any("sample" in own.roles for own in found.best.plan.layout.values())
+        outcome = planned(asked(graph, FOUR))
+        assert outcome.best.plan.options.micro_batches == 1
+        assert not any("sample" in layout.roles for layout in outcome.best.plan.layout.values())
 
     def test_a_dim_of_one_element(self) -> None:
         """LeNet reads pictures of one channel, which cannot be cut and has no role anywhere."""
@@ -322,15 +330,17 @@ class TestDevices:
     def test_fewer_devices_may_take_fewer_device_hours(self) -> None:
         cluster = Cluster.named("flexflow-p100", node=4, gpu=2)
         question = asked(MLP, cluster)
-        found = best_of_devices(question, 8, FEW)
-        hours = [own.best.prediction.step * own.question.cluster.devices for own in found]
+        outcomes = best_of_devices(question, 8, FEW)
+        hours = [
+            outcome.best.prediction.step * outcome.question.cluster.devices for outcome in outcomes
+        ]
         assert hours == sorted(hours)
-        assert sorted(own.question.cluster.devices for own in found) == [2, 4, 8]
+        assert sorted(outcome.question.cluster.devices for outcome in outcomes) == [2, 4, 8]
 
     def test_no_more_devices_than_asked_for(self) -> None:
         cluster = Cluster.named("flexflow-p100", node=4, gpu=2)
-        found = best_of_devices(asked(MLP, cluster), 5, FEW)
-        assert {own.question.cluster.devices for own in found} == {2, 4}
+        outcomes = best_of_devices(asked(MLP, cluster), 5, FEW)
+        assert {outcome.question.cluster.devices for outcome in outcomes} == {2, 4}
 
     def test_fewer_than_there_are_is_refused(self) -> None:
         cluster = Cluster.named("flexflow-p100", node=4, gpu=2)
@@ -341,11 +351,11 @@ class TestDevices:
 class TestEnds:
     @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 11])
     def test_an_interrupt_leaves_the_best_so_far(self, after: int) -> None:
-        told: list[SearchStatus] = []
+        statuses: list[SearchStatus] = []
 
         def progress(now: SearchStatus) -> None:
-            told.append(now)
-            if len(told) == after:
+            statuses.append(now)
+            if len(statuses) == after:
                 raise KeyboardInterrupt
 
         question = asked(MLP, FOUR)
@@ -353,27 +363,29 @@ class TestEnds:
             with pytest.raises(KeyboardInterrupt):
                 best_plan(question, FEW, progress=progress)
             return
-        found = best_plan(question, FEW, progress=progress)
-        assert len(told) == after
-        assert found.stopped == "interrupted"
-        known = [now.step for now in told if now.step is not None]
-        assert found.best.prediction.step <= min(known, default=float("inf"))
+        outcome = best_plan(question, FEW, progress=progress)
+        assert len(statuses) == after
+        assert outcome.stopped == "interrupted"
+        known = [now.step for now in statuses if now.step is not None]
+        assert outcome.best.prediction.step <= min(known, default=float("inf"))
 
     def test_a_budget_of_next_to_nothing_has_baselines(self) -> None:
-        found = best_plan(asked(MLP, FOUR), Budget(seconds=Seconds(1e-6)))
-        assert found.stopped == "budget"
-        assert found.best.prediction.step == min(own.prediction.step for _, own in found.baselines)
+        outcome = best_plan(asked(MLP, FOUR), Budget(seconds=Seconds(1e-6)))
+        assert outcome.stopped == "budget"
+        assert outcome.best.prediction.step == min(
+            baseline.prediction.step for _, baseline in outcome.baselines
+        )
 
     def test_time_enough_is_said_to_be(self) -> None:
         assert planned(asked(MLP, TWO)).stopped == "complete"
 
     def test_a_plan_to_start_from_is_never_lost(self) -> None:
         best = planned(asked(SMALL[0], TWO)).best
-        found = best_plan(asked(SMALL[0], TWO), Budget(seconds=Seconds(1e-6)), start=best.plan)
-        assert found.best.prediction.step <= best.prediction.step
+        outcome = best_plan(asked(SMALL[0], TWO), Budget(seconds=Seconds(1e-6)), start=best.plan)
+        assert outcome.best.prediction.step <= best.prediction.step
 
     def test_the_way_to_train_is_the_users(self) -> None:
         training = Options(optimizer="sgd")
-        found = planned(msgspec.structs.replace(asked(MLP), training=training))
-        assert found.best.plan.options.optimizer == "sgd"
-        assert {own.plan.options.optimizer for _, own in found.baselines} == {"sgd"}
+        outcome = planned(msgspec.structs.replace(asked(MLP), training=training))
+        assert outcome.best.plan.options.optimizer == "sgd"
+        assert {baseline.plan.options.optimizer for _, baseline in outcome.baselines} == {"sgd"}

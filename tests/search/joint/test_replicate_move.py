@@ -30,10 +30,12 @@ loss loss""")
 
 def test_each_level_gives_up_its_first_factor() -> None:
     cluster = Cluster.named("dgx-h100", node=4, gpu=2)
-    own, rows = units(GRAPH), ("sample sample sample", "channel sample replica", "sample @0 @1")
-    roles = codes_of(own, [Layout.parse(row) for row in rows], len(factors(cluster)))
-    found = [list(map(str, layouts_of(own, it))) for it in copied(own, roles, factors(cluster))]
-    assert found == [
+    groups, rows = units(GRAPH), ("sample sample sample", "channel sample replica", "sample @0 @1")
+    roles = codes_of(groups, [Layout.parse(row) for row in rows], len(factors(cluster)))
+    texts = [
+        list(map(str, layouts_of(groups, it))) for it in copied(groups, roles, factors(cluster))
+    ]
+    assert texts == [
         ["replica sample sample", "channel sample replica", "replica @0 @1"],
         ["sample sample replica", "channel sample replica", "sample @0 @1"],
     ]

@@ -44,45 +44,47 @@ def pieces(draw: st.DrawFn) -> Pieces:
     nothing, make nothing, or neither.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    made: dict[str, int] = {}
+    widths: dict[str, int] = {}
     ends: list[tuple[str | None, str | None]] = []
     tables = []
     for s in range(draw(st.integers(1, 5))):
-        enters = draw(st.sampled_from((None, *made)))
+        enters = draw(st.sampled_from((None, *widths)))
         leaves = draw(st.sampled_from((None, f"t{s}")))
-        rows = 1 if enters is None else made[enters]
+        rows = 1 if enters is None else widths[enters]
         columns = 1 if leaves is None else draw(st.integers(1, 3))
-        made |= {} if leaves is None else {leaves: columns}
+        widths |= {} if leaves is None else {leaves: columns}
         shape = rows, columns
-        own = [random.integers(0, 50, shape).astype(float) for _ in range(draw(st.integers(1, 3)))]
+        costs = [
+            random.integers(0, 50, shape).astype(float) for _ in range(draw(st.integers(1, 3)))
+        ]
         ends.append((enters, leaves))
-        tables.append([np.where(random.random(shape) < 0.1, np.inf, table) for table in own])
+        tables.append([np.where(random.random(shape) < 0.1, np.inf, table) for table in costs])
     return Pieces(ends, tables)
 
 
 @given(pieces())
-def test_the_cheapest_variants_are_those_of_brute_force(own: Pieces) -> None:
-    chosen = _cheapest(own.ends, own.tables)
+def test_the_cheapest_variants_are_those_of_brute_force(parts: Pieces) -> None:
+    chosen = _cheapest(parts.ends, parts.tables)
     costs = {
-        variants: _least(own, variants)
-        for variants in product(*(range(len(table)) for table in own.tables))
+        variants: _least(parts, variants)
+        for variants in product(*(range(len(table)) for table in parts.tables))
     }
     assert costs[tuple(chosen)] == min(costs.values())
 
 
-def _least(own: Pieces, variants: tuple[int, ...]) -> float:
+def _least(parts: Pieces, variants: tuple[int, ...]) -> float:
     """The least cost of the chosen variants, by all layouts of all tensors."""
-    tables = [own.tables[s][v] for s, v in enumerate(variants)]
+    tables = [parts.tables[s][v] for s, v in enumerate(variants)]
     sizes = {
         end: size
-        for ends, table in zip(own.ends, tables, strict=True)
+        for ends, table in zip(parts.ends, tables, strict=True)
         for end, size in zip(ends, table.shape, strict=True)
         if end is not None
     }
     return min(
         sum(
             float(table[layout.get(enters, 0), layout.get(leaves, 0)])
-            for (enters, leaves), table in zip(own.ends, tables, strict=True)
+            for (enters, leaves), table in zip(parts.ends, tables, strict=True)
         )
         for values in product(*map(range, sizes.values()))
         for layout in [dict[str | None, int](zip(sizes, values, strict=True))]
@@ -110,9 +112,9 @@ def boundaries(text: str, cluster: Cluster) -> SegmentCosts:
 
 def test_a_relu_is_fused_where_that_costs_nothing() -> None:
     cluster = Cluster.named("dgx-a100", node=1, gpu=2)
-    found = rewritten(parse_graph(UNITY), algebra(), boundaries(UNITY, cluster))
-    assert [own.steps for own in found] == [("linear-relu-fuse at q: x = x, w = a",)]
-    assert [op.kind for op in found[0].graph.operators] == ["linear_relu", "linear"]
+    variants = rewritten(parse_graph(UNITY), algebra(), boundaries(UNITY, cluster))
+    assert [variant.steps for variant in variants] == [("linear-relu-fuse at q: x = x, w = a",)]
+    assert [op.kind for op in variants[0].graph.operators] == ["linear_relu", "linear"]
 
 
 def layered(count: int) -> str:
@@ -135,23 +137,23 @@ def layered(count: int) -> str:
 def test_every_layer_is_rewritten_alike() -> None:
     text = layered(3)
     graph = parse_graph(text)
-    found = rewritten(graph, algebra(), boundaries(text, Cluster.named("laptop", process=2)))
-    assert found
-    for own in found:
-        assert check(own.graph) == ()
-        assert canonical_hash(own.graph) != canonical_hash(graph)
-        assert len(own.graph.operators) < len(graph.operators)
-        assert own.steps
-        kinds = Counter(operator.kind for operator in own.graph.operators)
+    variants = rewritten(graph, algebra(), boundaries(text, Cluster.named("laptop", process=2)))
+    assert variants
+    for variant in variants:
+        assert check(variant.graph) == ()
+        assert canonical_hash(variant.graph) != canonical_hash(graph)
+        assert len(variant.graph.operators) < len(graph.operators)
+        assert variant.steps
+        kinds = Counter(operator.kind for operator in variant.graph.operators)
         assert all(count % 3 == 0 for count in kinds.values())
-    assert len({canonical_hash(own.graph) for own in found}) == len(found)
+    assert len({canonical_hash(other.graph) for other in variants}) == len(variants)
 
 
 def test_what_is_excluded_is_not_used() -> None:
     cluster = Cluster.named("laptop", process=2)
     rules = algebra(("*fuse*", "*merge*"))
-    for own in rewritten(parse_graph(UNITY), rules, boundaries(UNITY, cluster)):
-        assert not any("fuse" in step or "merge" in step for step in own.steps)
+    for variant in rewritten(parse_graph(UNITY), rules, boundaries(UNITY, cluster)):
+        assert not any("fuse" in step or "merge" in step for step in variant.steps)
 
 
 @pytest.mark.parametrize("copy", [0, 1, 2])
@@ -159,10 +161,12 @@ def test_operators_that_stay_are_in_every_graph(copy: int) -> None:
     text = layered(3)
     stay = frozenset({(f"{copy}.b", "relu")})
     cluster = Cluster.named("laptop", process=2)
-    found = rewritten(parse_graph(text), algebra(), boundaries(text, cluster), lambda: False, stay)
-    assert found
-    for own in found:
-        assert stay <= {(operator.name, operator.kind) for operator in own.graph.operators}
+    variants = rewritten(
+        parse_graph(text), algebra(), boundaries(text, cluster), lambda: False, stay
+    )
+    assert variants
+    for variant in variants:
+        assert stay <= {(operator.name, operator.kind) for operator in variant.graph.operators}
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])
@@ -175,11 +179,11 @@ def test_whoever_has_no_time_gets_graphs_all_the_same(after: int) -> None:
         return asked > after
 
     text = layered(2)
-    found = rewritten(
+    variants = rewritten(
         parse_graph(text), algebra(), boundaries(text, Cluster.named("laptop", process=2)), enough
     )
-    assert all(check(own.graph) == () for own in found)
-    assert after or not found
+    assert all(check(variant.graph) == () for variant in variants)
+    assert after or not variants
 
 
 BETWEEN = """graph between
@@ -217,12 +221,12 @@ output l"""
 def test_masks_may_lie_between_segments() -> None:
     """Segments that make a mask have no boundary that needs a gradient, before and in between."""
     graph = parse_graph(BETWEEN)
-    ends = [boundary_tensors(own) for own in segments(graph, algebra())]
+    ends = [boundary_tensors(segment) for segment in segments(graph, algebra())]
     assert ends.count((None, None)) == 2
-    assert not all(own == (None, None) for own in ends)
-    found = rewritten(graph, algebra(), boundaries(BETWEEN, Cluster.named("laptop", process=2)))
-    assert found
-    for own in found:
-        assert check(own.graph) == ()
-        kinds = Counter(operator.kind for operator in own.graph.operators)
+    assert not all(pair == (None, None) for pair in ends)
+    variants = rewritten(graph, algebra(), boundaries(BETWEEN, Cluster.named("laptop", process=2)))
+    assert variants
+    for variant in variants:
+        assert check(variant.graph) == ()
+        kinds = Counter(operator.kind for operator in variant.graph.operators)
         assert kinds["linear_relu"] + kinds["linear"] == 4

@@ -38,8 +38,8 @@ CLUSTERS = {
 
 @cache
 def tables(name: str) -> tuple[CollectivePrices, OperatorPricer]:
-    own = CLUSTERS[name]
-    return CollectivePrices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+    machine = CLUSTERS[name]
+    return CollectivePrices(Pricer(machine, algorithm="best")), OperatorPricer(machine.device)
 
 
 def segment(text: str, enters: tuple[str, ...], leaves: tuple[str, ...]) -> GraphSegment:
@@ -123,20 +123,20 @@ ALONE = segment(
 SEGMENTS = (MIDDLE, FORK, RELU, SPACE, HEAD, TAIL, ALONE)
 
 
-def closed(own: GraphSegment) -> OperatorGraph:
+def closed(segment: GraphSegment) -> OperatorGraph:
     """A product makes what enters, another reads what leaves; what they cost is taken off."""
-    graph = own.graph
-    inputs = [t for t in graph.inputs if t.name not in own.enters]
+    graph = segment.graph
+    inputs = [t for t in graph.inputs if t.name not in segment.enters]
     parameters, operators = list(graph.parameters), list(graph.operators)
-    outputs = [name for name in graph.outputs if name not in own.leaves]
-    for name in own.enters:
+    outputs = [name for name in graph.outputs if name not in segment.leaves]
+    for name in segment.enters:
         tensor = graph.tensors[name]
-        given = Tensor(name="in", dtype="float32", dims=(*tensor.dims[:-1], ("i", 3)))
+        source = Tensor(name="in", dtype="float32", dims=(*tensor.dims[:-1], ("i", 3)))
         weight = Tensor(name="in.w", dtype="float32", dims=(("o", tensor.shape[-1]), ("i", 3)))
-        inputs, parameters = [*inputs, given], [*parameters, Parameter(tensor=weight)]
-        made = Operator(name="in", kind="linear", inputs=("in", "in.w"), outputs=(tensor,))
-        operators.insert(0, made)
-    for name in own.leaves:
+        inputs, parameters = [*inputs, source], [*parameters, Parameter(tensor=weight)]
+        maker = Operator(name="in", kind="linear", inputs=("in", "in.w"), outputs=(tensor,))
+        operators.insert(0, maker)
+    for name in segment.leaves:
         tensor = graph.tensors[name]
         weight = Tensor(name="out.w", dtype="float32", dims=(("one", 1), ("i", tensor.shape[-1])))
         result = Tensor(name="out", dtype="float32", dims=(*tensor.dims[:-1], ("one", 1)))
@@ -156,9 +156,9 @@ def closed(own: GraphSegment) -> OperatorGraph:
 class Slow:
     """All layouts of a closed segment, a role for each level."""
 
-    def __init__(self, own: GraphSegment, cluster: str, options: Options) -> None:
-        self.segment, self.cluster = own, CLUSTERS[cluster]
-        self.graph = closed(own)
+    def __init__(self, segment: GraphSegment, cluster: str, options: Options) -> None:
+        self.segment, self.cluster = segment, CLUSTERS[cluster]
+        self.graph = closed(segment)
         costing = AdditiveCosts(self.graph, self.cluster, *tables(cluster), options)
         self.costing, self.options = costing, options
         alone = range(len(costing.units))
@@ -172,16 +172,16 @@ class Slow:
         )
         self.rows = [self._rows(unit, factors(self.cluster)) for unit in costing.units]
 
-    def _rows(self, unit: OpGroup, own: tuple[MeshFactor, ...]) -> list[Codes]:
+    def _rows(self, unit: OpGroup, factors: tuple[MeshFactor, ...]) -> list[Codes]:
         every = layouts(unit.extents, self.cluster, symmetric=False)
         kept = []
         for layout in every:
-            by_level = [{r for r, f in zip(layout.roles, own, strict=True) if f.level == level}
+            by_level = [{r for r, f in zip(layout.roles, factors, strict=True) if f.level == level}
                         for level in range(len(self.cluster.levels))]  # fmt: skip
             alike = all(len(roles) <= 1 and "@" not in "".join(roles) for roles in by_level)
-            if alike and self._large_enough(unit, layout.degrees(own)):
+            if alike and self._large_enough(unit, layout.degrees(factors)):
                 kept.append(layout)
-        return list(codes_of([unit] * len(kept), kept, len(own)))
+        return list(codes_of([unit] * len(kept), kept, len(factors)))
 
     def _large_enough(self, unit: OpGroup, degrees: dict[str, int]) -> bool:
         micro = self.options.micro_batches
@@ -193,7 +193,7 @@ class Slow:
     def table(self, sums: float) -> dict[tuple[object, object], float]:
         """The least cost for each pair of states, besides that of the two at the boundaries."""
         names = [unit.name for unit in self.costing.units]
-        found: dict[tuple[object, object], float] = {}
+        costs: dict[tuple[object, object], float] = {}
         weights = LayoutWeights(sums=sums, together=True)
         for chosen in product(*self.rows):
             cost = self.field.cost(np.array(chosen), weights)
@@ -206,8 +206,8 @@ class Slow:
                     cost -= self._own(number, chosen[number], sums)
                     ends[side] = self._state(number, tensors[0], chosen[number])
             key = ends[0], ends[1]
-            found[key] = min(found.get(key, np.inf), cost)
-        return found
+            costs[key] = min(costs.get(key, np.inf), cost)
+        return costs
 
     def _own(self, unit: int, row: Codes, sums: float) -> float:
         costs = self.costing.unit(unit, row[None], self.options.zero)
@@ -215,13 +215,13 @@ class Slow:
         return passes + sums * float(costs.sums[0]) + float(costs.update[0])
 
     def _state(self, unit: int, tensor: str, row: Codes) -> tuple[int, ...]:
-        own = self.costing.units[unit]
-        port = next(p for p in (*own.inputs, *own.outputs) if p.tensor == tensor)
+        group = self.costing.units[unit]
+        port = next(p for p in (*group.inputs, *group.outputs) if p.tensor == tensor)
         return tuple(int(port.there[role]) if role >= 0 else WHOLE for role in row)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("own", SEGMENTS, ids=lambda own: own.graph.name)
+@pytest.mark.parametrize("own", SEGMENTS, ids=lambda segment: segment.graph.name)
 @pytest.mark.parametrize("options", [Options(), Options(zero=1, micro_batches=2)], ids=["", "z"])
 def test_a_table_is_what_brute_force_finds(
     own: GraphSegment, cluster: str, options: Options
@@ -254,5 +254,5 @@ def _states(
 def test_states_are_a_dim_or_none_for_each_level() -> None:
     question = PlanRequest(graph=MIDDLE.graph, cluster=CLUSTERS["1x4"], memory=Bytes(1 << 40))
     boundaries = SegmentCosts(question, Options(), *tables("1x4"))
-    found = boundaries.states(MIDDLE.graph.tensors["x"])
-    assert sorted(set(map(tuple, found.tolist()))) == [(-1, -1), (0, 0), (1, 1)]
+    states = boundaries.states(MIDDLE.graph.tensors["x"])
+    assert sorted(set(map(tuple, states.tolist()))) == [(-1, -1), (0, 0), (1, 1)]

@@ -39,10 +39,10 @@ def slow_price(
             for name in operator.inputs:
                 maker = graph.producers.get(name or "")
                 if maker is not None and name in needing:
-                    made = at[maker.name]
-                    if n in inside and made < start:
+                    position = at[maker.name]
+                    if n in inside and position < start:
                         entering.add(name)
-                    if made in inside and n >= stop:
+                    if position in inside and n >= stop:
                         leaving.add(name)
         if len(entering) > entries or len(leaving) > 1:
             return None
@@ -59,8 +59,8 @@ def test_cuts_are_the_cheapest_of_all(seed: int, entries: int) -> None:
     graph = random_graph(Random(seed), 8)
     count = len(graph.operators)
     matches = Matcher(graph, RULES).matches
-    found = cuts(graph, matches, 2, entries)
-    assert all(b - a >= 2 for a, b in pairwise(found)) or len(found) == 2
+    chosen = cuts(graph, matches, 2, entries)
+    assert all(b - a >= 2 for a, b in pairwise(chosen)) or len(chosen) == 2
     every = (
         (0, *inner, count)
         for k in range(count)
@@ -68,37 +68,37 @@ def test_cuts_are_the_cheapest_of_all(seed: int, entries: int) -> None:
         if all(b - a >= 2 for a, b in pairwise((0, *inner, count))) or not inner
     )
     prices = [slow_price(graph, matches, positions, entries) for positions in every]
-    own = slow_price(graph, matches, found, entries)
-    assert own is not None
-    assert own == min(price for price in prices if price is not None)
+    cost = slow_price(graph, matches, chosen, entries)
+    assert cost is not None
+    assert cost == min(price for price in prices if price is not None)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("entries", [1, 4])
 def test_segments_are_graphs_and_make_the_whole(name: str, entries: int) -> None:
     graph = tiny(name)
-    found = segments(graph, RULES, entries=entries)
-    for own in found:
-        assert check(own.graph) == ()
-        assert len(own.enters) <= entries
-        assert len(own.leaves) <= 1
-        assert len(own.graph.operators) >= 6 or len(found) == 1
-    parts = [op for own in found for op in own.graph.operators]
+    pieces = segments(graph, RULES, entries=entries)
+    for segment in pieces:
+        assert check(segment.graph) == ()
+        assert len(segment.enters) <= entries
+        assert len(segment.leaves) <= 1
+        assert len(segment.graph.operators) >= 6 or len(pieces) == 1
+    parts = [op for piece in pieces for op in piece.graph.operators]
     assert tuple(parts) == graph.operators
-    assert recomposed(graph, found, [found[own.alike].graph for own in found]) == graph
+    assert recomposed(graph, pieces, [pieces[piece.alike].graph for piece in pieces]) == graph
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_segment_alone_needs_the_gradients_that_it_needs_in_the_whole(name: str) -> None:
     graph = tiny(name)
     needing = needing_gradient(graph)
-    for own in segments(graph, RULES):
-        assert gradients_within(own, own.graph) == needing & own.graph.tensors.keys()
+    for segment in segments(graph, RULES):
+        assert gradients_within(segment, segment.graph) == needing & segment.graph.tensors.keys()
 
 
 def test_repeated_layers_are_alike() -> None:
-    found = segments(tiny("bert-large"), RULES)
-    assert len({own.alike for own in found}) < len(found)
+    pieces = segments(tiny("bert-large"), RULES)
+    assert len({segment.alike for segment in pieces}) < len(pieces)
 
 
 MASKED = """graph masked
@@ -135,8 +135,8 @@ output e"""
 
 @pytest.mark.parametrize(("excluded", "first"), [((), 3), (("linear-relu-fuse",), 2)])
 def test_a_cut_goes_round_a_match(excluded: tuple[str, ...], first: int) -> None:
-    found = segments(parse_graph(CHAIN), algebra((*excluded, "*matmul*")), least=2)
-    assert len(found[0].graph.operators) == first
+    pieces = segments(parse_graph(CHAIN), algebra((*excluded, "*matmul*")), least=2)
+    assert len(pieces[0].graph.operators) == first
 
 
 def test_no_operators_no_segments() -> None:

@@ -22,14 +22,14 @@ from meshwright.sharding.reshard import Codes
     st.lists(st.integers(0, 2), min_size=6, max_size=6),
 )
 def test_nothing_but_what_is_cheap_is_taken(roles: Codes, node: list[int]) -> None:
-    def cheap(own: Codes) -> bool:
-        return int(own.sum()) % 2 == 0
+    def cheap(codes: Codes) -> bool:
+        return int(codes.sum()) % 2 == 0
 
-    found = tidied(roles, node, cheap)
-    assert (found == roles).all() or cheap(found)
+    tidy = tidied(roles, node, cheap)
+    assert (tidy == roles).all() or cheap(tidy)
     for number in set(node):
-        own = {tuple(found[unit]) for unit in range(6) if node[unit] == number}
-        assert own <= {tuple(roles[unit]) for unit in range(6) if node[unit] == number}
+        rows = {tuple(tidy[unit]) for unit in range(6) if node[unit] == number}
+        assert rows <= {tuple(roles[unit]) for unit in range(6) if node[unit] == number}
 
 
 @given(arrays(np.int8, (6, 2), elements=st.integers(-3, 2)))
@@ -43,7 +43,10 @@ def test_a_plan_is_hardly_slower_for_it() -> None:
         cluster=Cluster.named("laptop"),
         memory=Bytes(4 << 30),
     )
-    found = planner.best_plan(question, Budget(proposals=1000))
-    fastest = min(own.prediction.step for own in found.front)
-    assert found.best.prediction.step <= (1 + UNTIDY) * fastest
-    assert all(found.best.prediction.step <= own.prediction.step for _, own in found.baselines)
+    outcome = planner.best_plan(question, Budget(proposals=1000))
+    fastest = min(candidate.prediction.step for candidate in outcome.front)
+    assert outcome.best.prediction.step <= (1 + UNTIDY) * fastest
+    assert all(
+        outcome.best.prediction.step <= baseline.prediction.step
+        for _, baseline in outcome.baselines
+    )

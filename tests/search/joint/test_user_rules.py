@@ -52,7 +52,7 @@ def test_a_rule_is_applied_where_it_is_cheaper(tmp_path: Path) -> None:
     model = f"{MODELS}:plain{WIDE}"
     planned = find_plan(model, "laptop", batch=8, operators=operators, rules=rules, budget="200")
     assert planned.rewrites == ("fuse at mul: x = gate.linear, y = up.linear",)
-    (fused,) = (own for own in planned.plan.graph.operators if own.kind == "swiglu")
+    (fused,) = (operator for operator in planned.plan.graph.operators if operator.kind == "swiglu")
     assert dict(fused.attributes) == {"definition": SWIGLU, "python_kernel": f"{MODELS}:swiglu"}
     without = find_plan(
         model, "laptop", batch=8, operators=operators, rules=rules, budget="200",
@@ -82,9 +82,12 @@ def test_a_rule_is_applied_where_it_is_cheaper(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, operators: str, rules: str, sentence: str) -> None:
-    own, ruled = written(tmp_path, "o.txt", operators), written(tmp_path, "r.rules", rules)
+    operators_path, ruled = (
+        written(tmp_path, "o.txt", operators),
+        written(tmp_path, "r.rules", rules),
+    )
     with pytest.raises(InputError) as error:
-        user_rules(GRAPH, own, ruled)
+        user_rules(GRAPH, operators_path, ruled)
     assert str(error.value).replace(f"{tmp_path}/", "").startswith(sentence)
 
 

@@ -56,13 +56,13 @@ def test_units_weigh_what_each_weighs_by_itself(name: str, recompute: bool) -> N
     bench = bench_of(tiny(name))
     roles = data_roles(bench)
     costing = bench.field(GlobalConfig((), Options(recompute=recompute))).costing
-    forth, back = (MemoryWeigher(costing, Options(recompute=recompute)) for _ in range(2))
+    forth, reverse = (MemoryWeigher(costing, Options(recompute=recompute)) for _ in range(2))
     numbers = range(len(bench.units))
     first = [forth(unit, roles[unit][None]) for unit in numbers]
-    last = [back(unit, roles[unit][None]) for unit in reversed(numbers)]
+    last = [reverse(unit, roles[unit][None]) for unit in reversed(numbers)]
     assert first == last[::-1]
     field = bench.field(GlobalConfig((), Options(recompute=recompute)))
-    held = sum(float(own.standing[0] + own.kept[0]) for own in first)
+    held = sum(float(weighed.standing[0] + weighed.kept[0]) for weighed in first)
     assert field.totals(roles[field.first]).bytes == pytest.approx(held)
 
 
@@ -111,11 +111,13 @@ def test_what_stands_and_is_kept_is_cut_with_its_dims() -> None:
     assert scales(1, rows).kept.tolist() == [8 * 4 * 4 / 4, 8 * 4 * 4 / 2, 8 * 4 * 4]
 
 
-def _as_summed(own: ParameterBytes) -> ParameterBytes:
-    return own._replace(gradients=own.summed)
+def _as_summed(sizes: ParameterBytes) -> ParameterBytes:
+    return sizes._replace(gradients=sizes.summed)
 
 
-@pytest.mark.parametrize("options", SAVING, ids=lambda own: f"{own.zero} {own.recompute}")
+@pytest.mark.parametrize(
+    "options", SAVING, ids=lambda options: f"{options.zero} {options.recompute}"
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_sum_is_near_what_simulation_says(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
@@ -128,7 +130,9 @@ def test_the_sum_is_near_what_simulation_says(
     summed and cut, here all of a tiny model's in one bucket, are left out of both.
     """
     monkeypatch.setattr(held_module, "WHOLLY_SHARDED", None)
-    monkeypatch.setattr(held_module, "lying_each", lambda *given: _as_summed(lying_each(*given)))
+    monkeypatch.setattr(
+        held_module, "lying_each", lambda *arguments: _as_summed(lying_each(*arguments))
+    )
     monkeypatch.setattr(held_module._Gradients, "spans", lambda *_: ())
     # Tokens are cut by whole experts' worth: twice as many make eight parts.
     graph = tiny(name, 16 if name == "mixtral-8x7b" else 8)
@@ -149,8 +153,8 @@ def test_each_saving_weighs_less_than_the_one_before() -> None:
     held = []
     for options in (Options(), Options(zero=1), Options(zero=2), Options(zero=3)):
         for recompute in (False, True):
-            own = GlobalConfig((), Options(zero=options.zero, recompute=recompute))
-            field = bench.field(own)
+            config = GlobalConfig((), Options(zero=options.zero, recompute=recompute))
+            field = bench.field(config)
             held.append(field.totals(roles[field.first]).bytes)
     plain, again = held[::2], held[1::2]
     assert plain == sorted(plain, reverse=True)

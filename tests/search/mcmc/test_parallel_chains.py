@@ -81,10 +81,10 @@ def same(one: ChainsResult, other: ChainsResult) -> bool:
 
 def test_never_worse_than_the_best_start_and_the_cost_is_true() -> None:
     problem = StepModel(pair(), FOUR)
-    own = starts(problem)
-    found = search(problem, own, Budget(proposals=4000))
-    assert found.nanoseconds <= min(makespan(problem, roles) for roles in own.values())
-    assert found.nanoseconds == makespan(problem, found.roles)
+    start_roles = starts(problem)
+    best = search(problem, start_roles, Budget(proposals=4000))
+    assert best.nanoseconds <= min(makespan(problem, roles) for roles in start_roles.values())
+    assert best.nanoseconds == makespan(problem, best.roles)
 
 
 @pytest.mark.parametrize(("channels", "last"), [(192, 192), (256, 64)])
@@ -93,16 +93,19 @@ def test_leaves_valleys_for_the_optimum(channels: int, last: int) -> None:
     problem = StepModel(convolutions(channels, last), FOUR)
     least = exhaustive(problem).nanoseconds
     for seed in (1, 2, 4):
-        own = {"random": random_roles(problem, seed)}
-        assert search(problem, own, Budget(proposals=20 * TURN), seed=seed).nanoseconds == least
+        start_roles = {"random": random_roles(problem, seed)}
+        assert (
+            search(problem, start_roles, Budget(proposals=20 * TURN), seed=seed).nanoseconds
+            == least
+        )
 
 
 def test_the_same_seed_gives_the_same_whatever_the_engine() -> None:
     problem = StepModel(pair(), FOUR)
-    own, budget = starts(problem), Budget(proposals=6000)
-    first = search(problem, own, budget, seed=3)
-    assert same(first, search(problem, own, budget, seed=3))
-    assert same(first, search(problem, own, budget, seed=3, engine="full"))
+    start_roles, budget = starts(problem), Budget(proposals=6000)
+    first = search(problem, start_roles, budget, seed=3)
+    assert same(first, search(problem, start_roles, budget, seed=3))
+    assert same(first, search(problem, start_roles, budget, seed=3, engine="full"))
 
 
 def test_visits_follow_the_metropolis_distribution() -> None:
@@ -113,11 +116,11 @@ def test_visits_follow_the_metropolis_distribution() -> None:
     the bound is twice that, many times its standard deviation sqrt(2 x states) away.
     """
     problem = StepModel(pair(), TWO)
-    every = [np.array(own, np.int8) for own in product(*Relaxation(problem).choices)]
+    every = [np.array(rows, np.int8) for rows in product(*Relaxation(problem).choices)]
     cost = {roles.tobytes(): makespan(problem, roles) for roles in every}
     least = min(cost.values())
     temperature = (max(cost.values()) - least) / 2
-    weight = {key: math.exp((least - own) / temperature) for key, own in cost.items()}
+    weight = {key: math.exp((least - price) / temperature) for key, price in cost.items()}
     roles = every[0]
     problem.lay(roles)
     number = np.zeros(6, np.int64)
@@ -130,9 +133,9 @@ def test_visits_follow_the_metropolis_distribution() -> None:
         assert stroll(board(problem), log, room, walk, table, 40) == FOUND
         seen[problem.roles.tobytes()] += 1
         assert number[COST] == cost[problem.roles.tobytes()]
-    expected = {key: samples * own / sum(weight.values()) for key, own in weight.items()}
+    expected = {key: samples * share / sum(weight.values()) for key, share in weight.items()}
     assert min(expected.values()) > 5
-    deviation = sum((seen[key] - own) ** 2 / own for key, own in expected.items())
+    deviation = sum((seen[key] - count) ** 2 / count for key, count in expected.items())
     assert deviation < 2 * len(cost)
 
 
@@ -141,11 +144,11 @@ def test_an_interrupt_returns_the_best_so_far() -> None:
         raise KeyboardInterrupt
 
     problem = StepModel(pair(), FOUR)
-    own = starts(problem)
-    found = search(problem, own, Budget(proposals=10**9), progress=interrupt)
-    assert (found.stopped, found.proposals) == ("interrupted", TURN)
-    assert found.nanoseconds == makespan(problem, found.roles)
-    assert found.nanoseconds <= min(makespan(problem, roles) for roles in own.values())
+    start_roles = starts(problem)
+    best = search(problem, start_roles, Budget(proposals=10**9), progress=interrupt)
+    assert (best.stopped, best.proposals) == ("interrupted", TURN)
+    assert best.nanoseconds == makespan(problem, best.roles)
+    assert best.nanoseconds <= min(makespan(problem, roles) for roles in start_roles.values())
 
 
 @pytest.mark.parametrize("turns", [1, 3])
@@ -158,20 +161,24 @@ def test_interrupted_and_resumed_is_uninterrupted(tmp_path: Path, turns: int) ->
             raise KeyboardInterrupt
 
     problem = StepModel(pair(), FOUR)
-    own, budget, path = starts(problem), Budget(proposals=12 * TURN), str(tmp_path / "state")
-    whole = search(problem, own, budget)
-    broken = search(problem, own, budget, checkpoint=path, progress=interrupt)
+    start_roles, budget, path = (
+        starts(problem),
+        Budget(proposals=12 * TURN),
+        str(tmp_path / "state"),
+    )
+    whole = search(problem, start_roles, budget)
+    broken = search(problem, start_roles, budget, checkpoint=path, progress=interrupt)
     assert broken.stopped == "interrupted"
-    assert same(whole, search(problem, own, budget, checkpoint=path))
+    assert same(whole, search(problem, start_roles, budget, checkpoint=path))
 
 
 def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
     problem = StepModel(pair(), FOUR)
-    own, budget, path = starts(problem), Budget(proposals=1000), tmp_path / "state"
-    search(problem, own, budget, checkpoint=str(path))
+    start_roles, budget, path = starts(problem), Budget(proposals=1000), tmp_path / "state"
+    search(problem, start_roles, budget, checkpoint=str(path))
     written = path.read_bytes()
     with pytest.raises(InputError, match="belongs to a search with another"):
-        search(problem, own, budget, seed=1, checkpoint=str(path))
+        search(problem, start_roles, budget, seed=1, checkpoint=str(path))
     for text, message in (
         (b"nonsense", "cannot be read"),
         (written[: len(written) // 2], "cannot be read"),
@@ -179,9 +186,9 @@ def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
     ):
         path.write_bytes(text)
         with pytest.raises(InputError, match=message):
-            search(problem, own, budget, checkpoint=str(path))
+            search(problem, start_roles, budget, checkpoint=str(path))
     with pytest.raises(InputError, match="cannot write"):
-        search(problem, own, budget, checkpoint=str(tmp_path / "nowhere" / "state"))
+        search(problem, start_roles, budget, checkpoint=str(tmp_path / "nowhere" / "state"))
 
 
 @pytest.mark.parametrize("budget", [{"proposals": 0}, {"seconds": 0.0}, {"seconds": -1.0}, {}])

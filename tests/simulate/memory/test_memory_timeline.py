@@ -38,9 +38,9 @@ def on(
 ) -> tuple[Held, list[MemoryCurve]]:
     """What devices hold if all units have one layout."""
     layouts = [Layout.parse(layout)] * len(units(graph))
-    found = simulate(Plan.of("test", graph, cluster, layouts, options))
-    own = list(curves(found.problem, found.problem.roles, found.timeline))
-    return found.prediction.memory, own
+    simulation = simulate(Plan.of("test", graph, cluster, layouts, options))
+    device_curves = list(curves(simulation.problem, simulation.problem.roles, simulation.timeline))
+    return simulation.prediction.memory, device_curves
 
 
 def parts(memory: Held | Memory) -> tuple[int, int, int]:
@@ -98,21 +98,21 @@ def test_recomputation_keeps_less() -> None:
 
 def test_each_layer_that_runs_again_keeps_less_and_takes_longer() -> None:
     graph = transformer(layers=4)
-    found = []
+    predictions = []
     for count in (1, 2, 3, 4):
         options = Options(optimizer="sgd", recompute=True, recompute_layers=count)
         plan = Plan.of("test", graph, ONE, [Layout(())] * len(units(graph)), options)
-        found.append(simulate(plan).prediction)
+        predictions.append(simulate(plan).prediction)
     plain, whole = (
         simulate(plan.changed(options=Options(optimizer="sgd", recompute=again))).prediction
         for again in (False, True)
     )
-    held = [own.memory.total for own in (plain, *found)]
+    held = [prediction.memory.total for prediction in (plain, *predictions)]
     # The last layer's activations are used first: it is the last to be chosen, and saves nothing.
     assert all(fewer > more for fewer, more in pairwise(held[:-1])), held
     assert held[-1] <= held[-2]
-    assert all(b.step > a.step for a, b in pairwise((plain, *found)))
-    assert found[-1] == whole
+    assert all(b.step > a.step for a, b in pairwise((plain, *predictions)))
+    assert predictions[-1] == whole
 
 
 @pytest.mark.parametrize(
@@ -124,24 +124,24 @@ def test_sharding_divides_by_the_data_degree(
     zero: int, parameters: float, sharded: int, micro: int
 ) -> None:
     graph = transformer(batch=8)
-    own = sum(p.tensor.spec.bytes for p in graph.parameters)
+    weight_bytes = sum(p.tensor.spec.bytes for p in graph.parameters)
     options = Options(zero=zero, micro_batches=micro)
     _, (curve,) = on(FOUR, graph, "sample sample", options)
-    assert curve.standing.parameters == own * parameters
-    assert curve.standing.optimizer == 2 * own / sharded
-    assert int(curve.gradients[-1]) == own / sharded
+    assert curve.standing.parameters == weight_bytes * parameters
+    assert curve.standing.optimizer == 2 * weight_bytes / sharded
+    assert int(curve.gradients[-1]) == weight_bytes / sharded
     # The update holds one more number for each parameter that the device updates.
-    assert int(curve.passing[-1]) == own / sharded
+    assert int(curve.passing[-1]) == weight_bytes / sharded
 
 
 @pytest.mark.parametrize("zero", range(4))
 def test_micro_batches_add_gradients_up_whole(zero: int) -> None:
     """As `run` does: what the first one leaves waits, whole, for the last one's backward pass."""
     graph = transformer(batch=8)
-    own = sum(p.tensor.spec.bytes for p in graph.parameters)
+    weight_bytes = sum(p.tensor.spec.bytes for p in graph.parameters)
     options = Options(zero=zero, micro_batches=2)
     _, (curve,) = on(FOUR, graph, "sample sample", options)
-    assert int(curve.gradients.max()) == own
+    assert int(curve.gradients.max()) == weight_bytes
 
 
 def test_what_is_cut_already_is_sharded_only_by_its_copies() -> None:
@@ -151,11 +151,11 @@ def test_what_is_cut_already_is_sharded_only_by_its_copies() -> None:
         Layout.parse("sample channel" if unit.name in linear else "sample replica")
         for unit in units(graph)
     ]
-    own = sum(p.tensor.spec.bytes for p in graph.parameters)
+    weight_bytes = sum(p.tensor.spec.bytes for p in graph.parameters)
     for zero, ways in ((0, 2), (3, 4)):
-        found = simulate(Plan.of("test", graph, FOUR, layouts, Options(zero=zero)))
-        (curve,) = curves(found.problem, found.problem.roles, found.timeline)
-        assert curve.standing.parameters == own / ways
+        simulation = simulate(Plan.of("test", graph, FOUR, layouts, Options(zero=zero)))
+        (curve,) = curves(simulation.problem, simulation.problem.roles, simulation.timeline)
+        assert curve.standing.parameters == weight_bytes / ways
 
 
 def test_micro_batches_keep_less() -> None:
@@ -169,15 +169,15 @@ def test_micro_batches_keep_less() -> None:
 
 def test_idle_devices_hold_next_to_nothing() -> None:
     graph = transformer()
-    _, own = on(FOUR, graph, "@1 @0", Options())
-    assert [curve.device for curve in own] == [f"device {d}" for d in range(4)]
+    _, device_curves = on(FOUR, graph, "@1 @0", Options())
+    assert [curve.device for curve in device_curves] == [f"device {d}" for d in range(4)]
     inputs = sum(tensor.spec.bytes for tensor in graph.inputs)
-    for number, curve in enumerate(own):
+    for number, curve in enumerate(device_curves):
         if number != 2:
             assert int(curve.bytes.max()) == LIBRARY + inputs
     assert len(factors(FOUR)) == 2
     alone = training_memory(graph, "adam")
-    assert int(own[2].bytes.max()) == alone.total
+    assert int(device_curves[2].bytes.max()) == alone.total
 
 
 def test_nothing_is_left_of_a_step_but_gradients() -> None:
@@ -200,14 +200,14 @@ def test_a_framework_counts_where_the_device_says_so() -> None:
         Layout.parse("sample channel" if "channel" in unit.extents else "sample replica")
         for unit in units(graph)
     ]
-    plain, told = (
+    plain, with_overhead = (
         simulate(Plan.of("test", graph, cluster, layouts, Options())).prediction.memory
         for cluster in (FOUR, replace(FOUR, device=device))
     )
     assert plain.framework == 0
-    assert told.framework == 1000 + 2 * 100 + round(plain.total * 0.1)
-    assert told.tensors == plain.total
-    assert told.total == plain.total + told.framework
+    assert with_overhead.framework == 1000 + 2 * 100 + round(plain.total * 0.1)
+    assert with_overhead.tensors == plain.total
+    assert with_overhead.total == plain.total + with_overhead.framework
 
 
 def test_software_that_writes_scores_and_widens_holds_more() -> None:
@@ -220,8 +220,8 @@ def test_software_that_writes_scores_and_widens_holds_more() -> None:
 
     def gradients_and_kept(software: Software) -> tuple[int, int]:
         device = replace(ONE.device, software=software)
-        _, own = on(replace(ONE, device=device), graph, "", Options())
-        return int(own[0].gradients.max()), int(own[0].kept.max())
+        _, device_curves = on(replace(ONE, device=device), graph, "", Options())
+        return int(device_curves[0].gradients.max()), int(device_curves[0].kept.max())
 
     narrow, fused = gradients_and_kept(Software())
     assert gradients_and_kept(Software(flash=False)) == (narrow, fused + 5 * scores)
@@ -232,9 +232,11 @@ def test_a_tied_weight_of_another_stage_is_there_twice_with_its_gradient() -> No
     """BERT's words: the stage that only reads them has the sum of its own gradients too."""
     sizes = "layers=2&hidden=16&heads=2&inner=32&vocabulary=24&sequence=8&positions=8"
     graph = load_model(f"zoo:bert-large?{sizes}", 16).graph
-    tied = max(len(graph.consumers[own.tensor.name]) for own in graph.parameters)
+    tied = max(len(graph.consumers[parameter.tensor.name]) for parameter in graph.parameters)
     (words,) = [o.tensor for o in graph.parameters if len(graph.consumers[o.tensor.name]) == tied]
-    found = simulate(configured(graph, FOUR, ParallelConfig(pipeline=2, micro_batches=4, data=2)))
-    devices = list(curves(found.problem, found.problem.roles, found.timeline))
-    more = {int(own.gradients.max()) - own.standing.parameters for own in devices}
+    simulation = simulate(
+        configured(graph, FOUR, ParallelConfig(pipeline=2, micro_batches=4, data=2))
+    )
+    devices = list(curves(simulation.problem, simulation.problem.roles, simulation.timeline))
+    more = {int(curve.gradients.max()) - curve.standing.parameters for curve in devices}
     assert more == {0, words.spec.bytes}

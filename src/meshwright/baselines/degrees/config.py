@@ -87,13 +87,13 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def degrees(self) -> Mapping[Axis, int]:
         """How many ways each axis goes, the innermost first."""
-        own: dict[Axis, int] = {
+        ways: dict[Axis, int] = {
             "tensor": self.tensor,
             "context": self.context,
             "data": self.data,
             "pipeline": self.pipeline,
         }
-        return {axis: own[axis] for axis in self.order}
+        return {axis: ways[axis] for axis in self.order}
 
     @property
     def devices(self) -> int:

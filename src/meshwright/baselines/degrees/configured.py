@@ -58,11 +58,11 @@ def configured(
     problems = refusals(graph, cluster, config) if taken is None else ()
     for problem in problems or undivided(facts_of(graph), config):
         raise problem
-    parts, own = units(graph), factors(cluster)
+    parts, mesh_factors = units(graph), factors(cluster)
     if taken is None:
         taken = factors_of(rows_of(config.degrees, cluster), cluster)
-    seats = _seats(graph, parts, own, taken["pipeline"], config)
-    layouts = _Layouts(graph, parts, own, taken, config)
+    seats = _seats(graph, parts, mesh_factors, taken["pipeline"], config)
+    layouts = _Layouts(graph, parts, mesh_factors, taken, config)
     planned = [layouts.of(number, seats[number]) for number in range(len(parts))]
     return Plan.of(f"configuration: {config}", graph, cluster, planned, config.options)
 
@@ -70,7 +70,7 @@ def configured(
 def _seats(
     graph: OperatorGraph,
     parts: Sequence[OpGroup],
-    own: Sequence[MeshFactor],
+    mesh_factors: Sequence[MeshFactor],
     along: Sequence[int],
     config: ParallelConfig,
 ) -> list[dict[int, str]]:
@@ -80,13 +80,13 @@ def _seats(
     bounds = (*starts, 2 * starts[-1] - starts[max(0, len(starts) - 2)])
     firsts = [bounds[cut] for cut in cuts_of(config, len(starts))[1:-1]]
     position = {operator.name: number for number, operator in enumerate(graph.operators)}
-    room = [own[factor] for factor in along]
-    found = []
+    room = [mesh_factors[factor] for factor in along]
+    unit_seats = []
     seats = [dict(zip(along, seat(n, room), strict=True)) for n in range(config.pipeline)]
     for unit in parts:
         run = bisect_right(firsts, position[unit.name])
-        found.append(seats[run % config.pipeline])
-    return found
+        unit_seats.append(seats[run % config.pipeline])
+    return unit_seats
 
 
 def run_starts(starts: Sequence[int], runs: int) -> list[int]:
@@ -127,8 +127,8 @@ def counts_of(config: ParallelConfig, layers: int) -> tuple[int, ...]:
 def with_stages(config: ParallelConfig, counts: Sequence[int]) -> ParallelConfig:
     """With so many layers in each run, which are named where they are not those of `run_starts`."""
     even = replace(config, stages=(), uneven=True)
-    own = tuple(counts)
-    return even if counts_of(even, sum(own)) == own else replace(even, stages=own)
+    layers = tuple(counts)
+    return even if counts_of(even, sum(layers)) == layers else replace(even, stages=layers)
 
 
 class _Splits(NamedTuple):
@@ -144,11 +144,11 @@ class _Splits(NamedTuple):
 def _splits(graph: OperatorGraph) -> _Splits:
     """What Megatron cuts: layers inside, tables of words, and what reads the last hidden states."""
     parts = units(graph)
-    found = tensor_splits(graph, parts)
+    splits = tensor_splits(graph, parts)
     parameters = {parameter.tensor.name for parameter in graph.parameters}
-    behind = max(found, default=-1)
+    behind = max(splits, default=-1)
     for number, unit in enumerate(parts):
-        if number in found:
+        if number in splits:
             continue
         split = None
         if unit.members[0].call.kind in TABLES:
@@ -156,10 +156,10 @@ def _splits(graph: OperatorGraph) -> _Splits:
         elif number > behind and any(port.tensor in parameters for port in unit.inputs):
             split = named_split(unit, "channel")
         if split is not None:
-            found[number] = split
-    heads = [number for number in found if number > behind]
-    found |= {n: split for n, split in head_splits(graph, parts).items() if n > behind}
-    return _Splits(found, sequence_splits(parts), min(heads, default=len(parts)))
+            splits[number] = split
+    heads = [number for number in splits if number > behind]
+    splits |= {n: split for n, split in head_splits(graph, parts).items() if n > behind}
+    return _Splits(splits, sequence_splits(parts), min(heads, default=len(parts)))
 
 
 class _Layouts:
@@ -169,18 +169,18 @@ class _Layouts:
         self,
         graph: OperatorGraph,
         parts: Sequence[OpGroup],
-        own: Sequence[MeshFactor],
+        mesh_factors: Sequence[MeshFactor],
         taken: Mapping[Axis, tuple[int, ...]],
         config: ParallelConfig,
     ) -> None:
-        self._parts, self._own, self._taken, self._config = parts, own, taken, config
+        self._parts, self._own, self._taken, self._config = parts, mesh_factors, taken, config
         self._splits = _splits(graph)
         self._alike, self._kept, self._between = cut_alike(graph), _kept(graph), _between(graph)
         self._known: dict[object, Layout] = {}
         """By all of a unit that counts; copies of a layer are laid out once for each seat."""
         axes: list[Axis] = ["tensor"] if config.folded else []
         inner = [f for axis in (*axes, "context", "data") for f in reversed(taken[axis])]
-        self._experts = _innermost(inner, own, config.expert)
+        self._experts = _innermost(inner, mesh_factors, config.expert)
 
     def of(self, number: int, seated: Mapping[int, str]) -> Layout:
         """The layout of one unit."""
@@ -255,7 +255,7 @@ def _others(unit: OpGroup) -> Iterator[int]:
 def _kept(graph: OperatorGraph) -> tuple[bool, ...]:
     """For each unit whether it has parameters."""
     parameters = {parameter.tensor.name for parameter in graph.parameters}
-    return tuple(any(port.tensor in parameters for port in own.inputs) for own in units(graph))
+    return tuple(any(port.tensor in parameters for port in unit.inputs) for unit in units(graph))
 
 
 @once
@@ -279,12 +279,14 @@ def _between(graph: OperatorGraph) -> tuple[bool, ...]:
     )
 
 
-def _innermost(among: Iterable[int], own: Sequence[MeshFactor], degree: int) -> frozenset[int]:
+def _innermost(
+    among: Iterable[int], mesh_factors: Sequence[MeshFactor], degree: int
+) -> frozenset[int]:
     """The first of some factors that multiply to a degree."""
-    found: set[int] = set()
+    chosen: set[int] = set()
     left = degree
     for factor in among:
-        if left % own[factor].size == 0:
-            found.add(factor)
-            left //= own[factor].size
-    return frozenset(found)
+        if left % mesh_factors[factor].size == 0:
+            chosen.add(factor)
+            left //= mesh_factors[factor].size
+    return frozenset(chosen)

@@ -60,7 +60,7 @@ def facts_of(graph: OperatorGraph) -> Facts:
         heads=max(known),
         key_value_heads=min(known),
         positions=max(positions),
-        samples=min((own.dims[0][1] for own in graph.inputs if own.dims), default=1),
+        samples=min((tensor.dims[0][1] for tensor in graph.inputs if tensor.dims), default=1),
         experts=min(experts, default=0),
     )
 

@@ -85,14 +85,14 @@ class Grid:
     @cached_property
     def screened(self) -> list[ParallelConfig]:
         """One configuration for all degrees, the likeliest first."""
-        found = [own for own in self._degrees() if self.allows(own)]
+        configs = [config for config in self._degrees() if self.allows(config)]
         inner = self._cluster.hierarchy[-1]
 
-        def likelihood(own: ParallelConfig) -> tuple[bool, bool, int, int]:
-            split = own.tensor * own.pipeline * own.context
-            return own.tensor > inner, own.context > 1, split, own.tensor
+        def likelihood(config: ParallelConfig) -> tuple[bool, bool, int, int]:
+            split = config.tensor * config.pipeline * config.context
+            return config.tensor > inner, config.context > 1, split, config.tensor
 
-        return sorted(found, key=likelihood)
+        return sorted(configs, key=likelihood)
 
     def _degrees(self) -> Iterator[ParallelConfig]:
         devices, facts, choices = self._cluster.devices, self.facts, self._choices
@@ -102,26 +102,28 @@ class Grid:
                 continue
             experts = divisors(facts.experts) if facts.experts else (1,)
             for expert in experts:
-                own = replace(
+                config = replace(
                     choices.base, data=data, tensor=tensor, context=context, pipeline=pipeline,
                     expert=expert, chunks=1, stages=(), micro_batches=1, recompute_layers=0,
                     sequence=tensor > 1, recompute=choices.recompute[0],
                     uneven=bool(facts.layers % pipeline),
                 ).with_zero(self.zeros(data * context)[0], choices.within[0])  # fmt: skip
-                counts = self.counts(own)
+                counts = self.counts(config)
                 if not counts:
                     continue
                 if pipeline > 1:
-                    own = self._filled(own, counts)
-                yield own if pipeline > 1 else replace(own, micro_batches=counts[0])
+                    config = self._filled(config, counts)
+                yield config if pipeline > 1 else replace(config, micro_batches=counts[0])
 
-    def _filled(self, own: ParallelConfig, counts: Sequence[int]) -> ParallelConfig:
+    def _filled(self, config: ParallelConfig, counts: Sequence[int]) -> ParallelConfig:
         """With enough micro-batches for a pipeline, and virtual stages if it can have any."""
-        wished = SLOTS * own.pipeline
-        even = [count for count in counts if count % own.pipeline == 0]
+        wished = SLOTS * config.pipeline
+        even = [count for count in counts if count % config.pipeline == 0]
         among = even or counts
-        own = replace(own, micro_batches=min(among, key=lambda count: abs(count - wished)))
-        return max((own, *self._virtual(own)), key=lambda it: it.chunks if it.chunks <= 4 else 0)
+        config = replace(config, micro_batches=min(among, key=lambda count: abs(count - wished)))
+        return max(
+            (config, *self._virtual(config)), key=lambda it: it.chunks if it.chunks <= 4 else 0
+        )
 
     def zeros(self, copies: int) -> tuple[int, ...]:
         """Stages of ZeRO that differ where so many devices have the same parameters; the usual one
@@ -143,16 +145,16 @@ class Grid:
         if config.pipeline == 1:
             return []
         every = (replace(config, chunks=chunks) for chunks in VIRTUAL if chunks != config.chunks)
-        return [own for own in every if self.allows(own)]
+        return [variant for variant in every if self.allows(variant)]
 
     def smallest(self, config: ParallelConfig) -> Iterator[ParallelConfig]:
         """With as many micro-batches and as much ZeRO as can be, without recomputation first."""
         zero = max(self.zeros(config.data * config.context))
         last = self.counts(config)[-1]
         for recompute in self._choices.recompute:
-            own = replace(config, recompute=recompute, micro_batches=last)
-            own = own.with_zero(zero, self._choices.within[0])
-            yield own if self.allows(own) else replace(own, chunks=1)
+            variant = replace(config, recompute=recompute, micro_batches=last)
+            variant = variant.with_zero(zero, self._choices.within[0])
+            yield variant if self.allows(variant) else replace(variant, chunks=1)
 
     def near(self, config: ParallelConfig) -> Iterator[ParallelConfig]:
         """Configurations that differ in a setting or two."""
@@ -167,15 +169,19 @@ class Grid:
         yield from (*fewer[:1], *more[:1])
         yield from zeros
         if config.zero:
-            others_within = (own for own in self._choices.within if own != config.shard_within)
-            yield from (replace(config, shard_within=own) for own in others_within)
+            others_within = (
+                within for within in self._choices.within if within != config.shard_within
+            )
+            yield from (replace(config, shard_within=within) for within in others_within)
         yield from self._virtual(config)
         for recompute in others:
-            yield from (replace(own, recompute=recompute) for own in (*fewer, config, *more))
+            yield from (
+                replace(variant, recompute=recompute) for variant in (*fewer, config, *more)
+            )
         yield from (
-            replace(zero, micro_batches=own.micro_batches)
+            replace(zero, micro_batches=variant.micro_batches)
             for zero in zeros
-            for own in (*fewer[:1], *more[:1])
+            for variant in (*fewer[:1], *more[:1])
         )
         yield from (*fewer[1:], *more[1:])
         if config.pipeline > 1:
@@ -221,8 +227,8 @@ def fitting(grid: Grid, judge: Judge, config: ParallelConfig) -> ParallelConfig 
     """A configuration with the same degrees that fits: with the fewest micro-batches if it is one
     without a pipeline; None if none does.
     """
-    given = judge(config)
-    if given is not None and not given.over:
+    judged = judge(config)
+    if judged is not None and not judged.over:
         return config
     for smallest in grid.smallest(config):
         outcome = judge(smallest)
@@ -263,7 +269,7 @@ def thinned(numbers: Sequence[int]) -> list[int]:
     >>> thinned([1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 30, 40, 60, 120])
     [1, 2, 3, 4, 6, 8, 12, 20, 24, 40, 60, 120]
     """
-    found: dict[int, int] = {}
+    by_octave: dict[int, int] = {}
     for number in numbers:
-        found.setdefault((number * number).bit_length(), number)
-    return sorted({*found.values(), *numbers[-1:]})
+        by_octave.setdefault((number * number).bit_length(), number)
+    return sorted({*by_octave.values(), *numbers[-1:]})

@@ -34,7 +34,7 @@ def rows_of(degrees: Mapping[Axis, int], cluster: Cluster) -> Rows:
     {'tensor': (1, 4), 'data': (2, 2)}
     """
     left = list(cluster.hierarchy)
-    found: Rows = {}
+    rows: Rows = {}
     for axis, degree in degrees.items():
         row, rest = [1] * len(left), degree
         for level in reversed(range(len(left))):
@@ -44,8 +44,8 @@ def rows_of(degrees: Mapping[Axis, int], cluster: Cluster) -> Rows:
             row[level], rest, left[level] = taken, rest // taken, left[level] // taken
         if rest > 1:
             raise _straddling(axis, degree, cluster)
-        found[axis] = tuple(row)
-    return found
+        rows[axis] = tuple(row)
+    return rows
 
 
 def factors_of(rows: Rows, cluster: Cluster) -> dict[Axis, tuple[int, ...]]:
@@ -56,14 +56,14 @@ def factors_of(rows: Rows, cluster: Cluster) -> dict[Axis, tuple[int, ...]]:
     {'tensor': (2, 3), 'data': (0, 1)}
     """
     free = dict(enumerate(factors(cluster)))
-    found: dict[Axis, list[int]] = {axis: [] for axis in rows}
+    taken: dict[Axis, list[int]] = {axis: [] for axis in rows}
     for axis in reversed(rows):
         for level, ways in enumerate(rows[axis]):
             for prime in prime_factors(ways):
-                number = next(n for n, own in free.items() if own == (level, prime))
+                number = next(n for n, factor in free.items() if factor == (level, prime))
                 del free[number]
-                found[axis].append(number)
-    return {axis: tuple(sorted(own)) for axis, own in found.items()}
+                taken[axis].append(number)
+    return {axis: tuple(sorted(numbers)) for axis, numbers in taken.items()}
 
 
 def _straddling(axis: Axis, degree: int, cluster: Cluster) -> InputError:

@@ -35,8 +35,8 @@ def undivided(
     unless a machine has others.
     """
     number = devices or config.devices
-    found = (*_model(facts, config, number), *_batch(facts, config, number))
-    return (*found, *_pipeline(facts, config))
+    problems = (*_model(facts, config, number), *_batch(facts, config, number))
+    return (*problems, *_pipeline(facts, config))
 
 
 def _machine(cluster: Cluster, config: ParallelConfig) -> Iterator[InputError]:

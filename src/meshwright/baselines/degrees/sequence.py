@@ -19,22 +19,22 @@ from meshwright.sharding.unit import OpGroup
 
 def sequence_splits(parts: Sequence[OpGroup]) -> dict[int, int]:
     """The units that can be cut along positions, with their splits, both by number."""
-    found: dict[int, int] = {}
+    splits: dict[int, int] = {}
     cut: dict[str, State] = {}
     for number, unit in enumerate(parts):
         _, name = attended(unit.extents)
         query = named_split(unit, name)
         if attends(unit) and query is not None:
-            _take(unit, number, query, found, cut)
+            _take(unit, number, query, splits, cut)
     before = -1
-    while before < len(found):
-        before = len(found)
+    while before < len(splits):
+        before = len(splits)
         for numbers in (range(len(parts)), reversed(range(len(parts)))):
             for number in numbers:
-                split = None if number in found else _following(parts[number], cut)
+                split = None if number in splits else _following(parts[number], cut)
                 if split is not None:
-                    _take(parts[number], number, split, found, cut)
-    return found
+                    _take(parts[number], number, split, splits, cut)
+    return splits
 
 
 def _following(unit: OpGroup, cut: dict[str, State]) -> int | None:
@@ -48,9 +48,9 @@ def _following(unit: OpGroup, cut: dict[str, State]) -> int | None:
 
 
 def _take(
-    unit: OpGroup, number: int, split: int, found: dict[int, int], cut: dict[str, State]
+    unit: OpGroup, number: int, split: int, splits: dict[int, int], cut: dict[str, State]
 ) -> None:
-    found[number] = split
+    splits[number] = split
     for port in (*unit.inputs, *unit.outputs):
         if port.there[split] >= 0:
             cut.setdefault(port.tensor, port.there[split])

@@ -47,18 +47,23 @@ def settings_of_class(source: Source, batch: int | None) -> tuple[Choice, object
     options: dict[str, object] = {key: plain_value(value) for key, value in source.options}
     name, tiny = source.name.removesuffix(TINY), source.name.endswith(TINY)
     sizes = _sizes(options, TINY_SIZES if tiny else SIZES, batch or BATCH, source)
-    told: Settings = {}
+    settings: Settings = {}
     if is_configuration(name):
-        name, told = read_configuration(name)
+        name, settings = read_configuration(name)
     choice = chosen_class(library(), name, options)
     # Some classes describe every layer, and refuse to have fewer.
     smaller = (shrunk, as_deep, by_heads, shallow, padded) if tiny else (_as_they_are,)
-    others = [lambda known, own=own: joined(told, own(joined(known, told))) for own in smaller]
+    others = [
+        lambda known, change=change: joined(settings, change(joined(known, settings)))
+        for change in smaller
+    ]
     configs = configurations(choice, options, others, source.text)
     config, kinds = (
         first_that_runs(
             configs,
-            lambda own, kinds: _example(choice, own, sizes._replace(kinds=kinds), source.text),
+            lambda candidate, kinds: _example(
+                choice, candidate, sizes._replace(kinds=kinds), source.text
+            ),
         )
         if tiny
         else (next(configs), Kinds.ALL)
@@ -80,14 +85,14 @@ def _sizes(
     options: dict[str, object], default: Mapping[str, int], batch: int, source: Source
 ) -> Sizes:
     """Sizes of the inputs, taken out of the options."""
-    given = {name: options.pop(name, size) for name, size in default.items()}
-    for name, size in given.items():
+    sizes = {name: options.pop(name, size) for name, size in default.items()}
+    for name, size in sizes.items():
         if type(size) is not int or size < 1:
             raise InputError(f"{name} is {size!r} in {source.text!r}", "give a number above 0")
     masked = options.pop("attention_mask", False)
     if not isinstance(masked, bool):
         raise InputError(f"attention_mask is {masked!r} in {source.text!r}", "give true or false")
-    return Sizes(batch=batch, masked=masked, **given)  # type: ignore[arg-type]
+    return Sizes(batch=batch, masked=masked, **sizes)  # type: ignore[arg-type]
 
 
 def _built(choice: Choice, config: object, source: str) -> torch.nn.Module:

@@ -54,25 +54,29 @@ def library() -> ModuleType:
 
 def chosen_class(transformers: ModuleType, name: str, options: dict[str, object]) -> Choice:
     """The classes that a name means; takes `model_type` out of the options if it decides."""
-    found = _named(transformers, name)
-    if hasattr(found, "_model_mapping"):
-        return _of_auto_class(transformers, name, found, options.pop(MODEL_TYPE, None))
-    if getattr(found, "sub_configs", None) is not None and not hasattr(found, "forward"):
-        return _of_configuration(transformers, found)
-    config = getattr(found, "config_class", None)
+    cls = _named(transformers, name)
+    if hasattr(cls, "_model_mapping"):
+        return _of_auto_class(transformers, name, cls, options.pop(MODEL_TYPE, None))
+    if getattr(cls, "sub_configs", None) is not None and not hasattr(cls, "forward"):
+        return _of_configuration(transformers, cls)
+    config = getattr(cls, "config_class", None)
     if config is None:
         raise InputError(
             f"{name!r} of Transformers is not a model with a configuration of its own",
             "give a model's class, such as 'BertForMaskedLM'",
         )
-    return Choice(found, config)
+    return Choice(cls, config)
 
 
 def _named(transformers: ModuleType, name: str) -> Any:
     try:
         return getattr(transformers, name)
     except AttributeError as error:
-        models = [own for own in dir(transformers) if "For" in own or own.endswith("Model")]
+        models = [
+            attribute
+            for attribute in dir(transformers)
+            if "For" in attribute or attribute.endswith("Model")
+        ]
         close = difflib.get_close_matches(name, models, n=3, cutoff=0.5)
         raise InputError(
             f"Transformers {transformers.__version__} has no class {name!r}",

@@ -55,15 +55,15 @@ def read_configuration(path: str) -> tuple[str, dict[str, Any]]:
     """The name of a class, and settings."""
     place = Path(path) if path.endswith(FILE) else FOLDER / f"{path}{FILE}"
     try:
-        told = json.loads(place.read_text(encoding="utf-8"))
+        config = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"there is no file {path!r}", "give the path of a config.json") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path!r} cannot be read: {error}", "give a config.json") from None
-    names = told.get("architectures") if isinstance(told, dict) else None
+    names = config.get("architectures") if isinstance(config, dict) else None
     if not (isinstance(names, list) and names and isinstance(names[0], str)):
         raise InputError(
             f"{path!r} names no class of a model under 'architectures'",
             "give a config.json of Transformers, with its architectures",
         )
-    return names[0], {key: value for key, value in told.items() if key not in ABOUT}
+    return names[0], {key: value for key, value in config.items() if key not in ABOUT}

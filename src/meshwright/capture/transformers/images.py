@@ -15,8 +15,8 @@ FRAMES, CHANNELS = 4, 3
 
 def side(config: Any, otherwise: int) -> tuple[int, int]:
     """Height and width of an image."""
-    own = image_part(config)
-    size = setting(own, "image_size", "img_size", "input_size", otherwise=None)
+    image_config = image_part(config)
+    size = setting(image_config, "image_size", "img_size", "input_size", otherwise=None)
     if size is None:
         size = setting(config, "image_size", otherwise=otherwise)
     if isinstance(size, dict):
@@ -48,11 +48,13 @@ def _channels(config: Any) -> int:
 
 def patches(config: Any, otherwise: int) -> int:
     """Into how many patches an image is cut."""
-    own = image_part(config)
+    image_config = image_part(config)
     high, wide = side(config, otherwise)
-    size = setting(own, "patch_size", otherwise=16)
+    size = setting(image_config, "patch_size", otherwise=16)
     down, across = (size, size) if isinstance(size, int) else (size[0], size[1])
-    frames = setting(own, "num_frames", otherwise=1) // setting(own, "tubelet_size", otherwise=1)
+    frames = setting(image_config, "num_frames", otherwise=1) // setting(
+        image_config, "tubelet_size", otherwise=1
+    )
     return int(frames * (high // down) * (wide // across))
 
 
@@ -80,8 +82,8 @@ def _places(model: Any, otherwise: int) -> int:
     """How many positions the features of an image take: the model itself is asked."""
     try:
         with torch.no_grad():
-            found = model.get_image_features(pixel_values=images(model.config, 1, otherwise))
-        held = getattr(found, "pooler_output", found)
+            features = model.get_image_features(pixel_values=images(model.config, 1, otherwise))
+        held = getattr(features, "pooler_output", features)
         rows = held if isinstance(held, Tensor) else torch.cat(list(held))
     except Exception:
         # Without values some models cannot tell; those with learnt queries say how many.

@@ -104,7 +104,7 @@ def example_inputs(model: nn.Module, sizes: Sizes) -> dict[str, object]:
     """The inputs and labels of a training step, by the names of `forward`'s arguments."""
     arguments = inspect.signature(model.forward).parameters
     wanted = Wanted(model, sizes, arguments)
-    made: dict[str, object] = {}
+    inputs: dict[str, object] = {}
     for name, argument in arguments.items():
         maker = GIVEN.get(name)
         if maker is None and _is_required(argument):
@@ -118,12 +118,12 @@ def example_inputs(model: nn.Module, sizes: Sizes) -> dict[str, object]:
             maker = None
         value = None if maker is None else maker(wanted)
         if value is not None:
-            made[name] = value
+            inputs[name] = value
     if sizes.masked and "attention_mask" in arguments:
-        made["attention_mask"] = _ones(wanted)
+        inputs["attention_mask"] = _ones(wanted)
     if sizes.kinds is Kinds.OUTPUTS:
-        return made
-    return made | labels_of(wanted.task, wanted.config, arguments, made)
+        return inputs
+    return inputs | labels_of(wanted.task, wanted.config, arguments, inputs)
 
 
 def notes_on(model: nn.Module, named: Mapping[str, object], kinds: Kinds) -> tuple[str, ...]:
@@ -209,11 +209,11 @@ def _pixel_values(wanted: Wanted) -> Tensor | None:
     config, sizes = wanted.config, wanted.sizes
     if is_video(config) and "Image" not in wanted.task and sizes.kinds is not Kinds.IMAGES:
         return videos(config, sizes.batch, sizes.image)
-    made = images(config, sizes.batch, sizes.image)
+    pixels = images(config, sizes.batch, sizes.image)
     several = (
         "pixel_attention_mask" in wanted.arguments and "spatial_shapes" not in wanted.arguments
     )
-    return made.unsqueeze(1) if several else made
+    return pixels.unsqueeze(1) if several else pixels
 
 
 def _pixel_values_videos(wanted: Wanted) -> Tensor | None:

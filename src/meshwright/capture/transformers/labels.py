@@ -19,66 +19,66 @@ Label = Callable[[Any, Given], Tensor | None]
 
 
 def labels_of(
-    task: str, config: Any, arguments: Mapping[str, object], made: Given
+    task: str, config: Any, arguments: Mapping[str, object], inputs: Given
 ) -> dict[str, object]:
     """The labels of a class, if its `forward` takes some."""
     if "labels" not in arguments:
         return {}
     label = next((label for word, label in TASKS if word in task), _text)
-    value = label(config, made)
+    value = label(config, inputs)
     return {} if value is None else {"labels": value}
 
 
-def _batch(made: Given) -> int:
-    return int(next(iter(made.values())).shape[0])
+def _batch(inputs: Given) -> int:
+    return int(next(iter(inputs.values())).shape[0])
 
 
-def _class(config: Any, made: Given) -> Tensor:
-    return tokens(config.num_labels, _batch(made))
+def _class(config: Any, inputs: Given) -> Tensor:
+    return tokens(config.num_labels, _batch(inputs))
 
 
-def _class_of_each_position(config: Any, made: Given) -> Tensor:
-    return tokens(config.num_labels, *made["input_ids"].shape[:2])
+def _class_of_each_position(config: Any, inputs: Given) -> Tensor:
+    return tokens(config.num_labels, *inputs["input_ids"].shape[:2])
 
 
-def _class_of_each_pixel(config: Any, made: Given) -> Tensor:
-    return tokens(config.num_labels, _batch(made), *made["pixel_values"].shape[-2:])
+def _class_of_each_pixel(config: Any, inputs: Given) -> Tensor:
+    return tokens(config.num_labels, _batch(inputs), *inputs["pixel_values"].shape[-2:])
 
 
-def _mask(config: Any, made: Given) -> Tensor:
-    return torch.rand(_batch(made), *made["pixel_values"].shape[-2:])
+def _mask(config: Any, inputs: Given) -> Tensor:
+    return torch.rand(_batch(inputs), *inputs["pixel_values"].shape[-2:])
 
 
-def _share_of_each_class(config: Any, made: Given) -> Tensor:
-    return torch.rand(_batch(made), config.num_labels)
+def _share_of_each_class(config: Any, inputs: Given) -> Tensor:
+    return torch.rand(_batch(inputs), config.num_labels)
 
 
-def _choice(config: Any, made: Given) -> Tensor:
-    return tokens(made["input_ids"].shape[1], _batch(made))
+def _choice(config: Any, inputs: Given) -> Tensor:
+    return tokens(inputs["input_ids"].shape[1], _batch(inputs))
 
 
-def _one_of_two(config: Any, made: Given) -> Tensor:
-    return tokens(2, _batch(made))
+def _one_of_two(config: Any, inputs: Given) -> Tensor:
+    return tokens(2, _batch(inputs))
 
 
-def _replaced(config: Any, made: Given) -> Tensor:
-    return tokens(2, *made["input_ids"].shape)
+def _replaced(config: Any, inputs: Given) -> Tensor:
+    return tokens(2, *inputs["input_ids"].shape)
 
 
-def _text(config: Any, made: Given) -> Tensor:
+def _text(config: Any, inputs: Given) -> Tensor:
     """A token for each position of the text, or a short text for what is no text."""
-    ids = made.get("input_ids")
-    shape = (_batch(made), SPOKEN) if ids is None else tuple(ids.shape)
+    ids = inputs.get("input_ids")
+    shape = (_batch(inputs), SPOKEN) if ids is None else tuple(ids.shape)
     return tokens(setting(text_part(config), "vocab_size"), *shape)
 
 
-def _spoken(config: Any, made: Given) -> Tensor:
+def _spoken(config: Any, inputs: Given) -> Tensor:
     """Shorter than the sound, and without the blank, which is token 0."""
     vocabulary = setting(config, "vocab_size", otherwise=None) or text_part(config).vocab_size
-    return 1 + tokens(vocabulary - 1, _batch(made), SPOKEN)
+    return 1 + tokens(vocabulary - 1, _batch(inputs), SPOKEN)
 
 
-def _none(config: Any, made: Given) -> None:
+def _none(config: Any, inputs: Given) -> None:
     return None
 
 

@@ -26,16 +26,16 @@ def setting(config: Any, *names: str, otherwise: object = MISSING) -> Any:
 def part(config: Any, *names: str) -> Any:
     """The part of a configuration that tells of one kind of input, or the whole."""
     for name in names:
-        found = getattr(config, name, None)
-        if hasattr(found, "to_dict"):
-            return part(found, *names)
+        section = getattr(config, name, None)
+        if hasattr(section, "to_dict"):
+            return part(section, *names)
     return config
 
 
 def text_part(config: Any) -> Any:
     """What a configuration says of text."""
-    own = part(config, "text_config", "thinker_config")
-    return own if hasattr(own, "vocab_size") else config.get_text_config()
+    section = part(config, "text_config", "thinker_config")
+    return section if hasattr(section, "vocab_size") else config.get_text_config()
 
 
 def image_part(config: Any) -> Any:

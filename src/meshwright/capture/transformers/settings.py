@@ -46,9 +46,9 @@ def configurations(
     refused: Exception | None = None
     taken = 0
     for other in others:
-        given = _with_tokens(choice, known, joined(other(known), wanted))
+        settings = _with_tokens(choice, known, joined(other(known), wanted))
         try:
-            config = choice.config(**_complete(default, given))
+            config = choice.config(**_complete(default, settings))
         except Exception as error:
             refused = refused or error
             continue
@@ -63,17 +63,17 @@ def configurations(
     ) from refused
 
 
-def _with_tokens(choice: Choice, known: Settings, given: Settings) -> Settings:
+def _with_tokens(choice: Choice, known: Settings, settings: Settings) -> Settings:
     """Settings with the special tokens that training needs."""
     if "SequenceClassification" in choice.model.__name__ and known.get("pad_token_id") is None:
         # The last token that is no padding is classified.
-        given = joined({"pad_token_id": 0}, given)
+        settings = joined({"pad_token_id": 0}, settings)
     if isinstance(languages := known.get("languages"), list | tuple) and languages:
-        given = joined({"default_language": languages[0]}, given)
+        settings = joined({"default_language": languages[0]}, settings)
     if known.get("is_encoder_decoder"):
-        start = given.get("pad_token_id", known.get("pad_token_id")) or 0
-        given = joined({"decoder_start_token_id": start, "pad_token_id": start}, given)
-    return given
+        start = settings.get("pad_token_id", known.get("pad_token_id")) or 0
+        settings = joined({"decoder_start_token_id": start, "pad_token_id": start}, settings)
+    return settings
 
 
 def joined(first: Settings, second: Settings) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def joined(first: Settings, second: Settings) -> dict[str, Any]:
 
 def parts_of(config: Any) -> dict[str, Any]:
     """The configurations inside of a configuration, by name."""
-    found = {name: getattr(config, name, None) for name in config.sub_configs}
-    return {name: part for name, part in found.items() if hasattr(part, "to_dict")}
+    sections = {name: getattr(config, name, None) for name in config.sub_configs}
+    return {name: part for name, part in sections.items() if hasattr(part, "to_dict")}
 
 
 def _placed(config: Any, options: Mapping[str, object]) -> dict[str, Any]:
@@ -122,9 +122,9 @@ def _paths(config: Any, names: list[str]) -> Iterator[tuple[str, ...]]:
         if first in parts:
             yield from ((first, *path) for path in _paths(parts[first], rest))
         return
-    own = config.attribute_map.get(first, first)
-    if (own in config.to_dict() or own in ALWAYS) and own not in parts:
-        yield (own,)
+    key = config.attribute_map.get(first, first)
+    if (key in config.to_dict() or key in ALWAYS) and key not in parts:
+        yield (key,)
         return
     for name, part in parts.items():
         yield from ((name, *path) for path in _paths(part, names))
@@ -139,12 +139,12 @@ def _all_paths(config: Any) -> Iterator[tuple[str, ...]]:
         yield from ((name, *path) for path in _all_paths(part))
 
 
-def _complete(config: Any, given: Settings) -> dict[str, Any]:
+def _complete(config: Any, settings: Settings) -> dict[str, Any]:
     """Settings with what a part needs beside them: its type, and its defaults inside of a whole,
     which may be others than those that it has alone.
     """
     known = config.to_dict()
-    found = {key: value for key, value in TRAINING.items() if key in known} | dict(given)
+    merged = {key: value for key, value in TRAINING.items() if key in known} | dict(settings)
     for name, part in parts_of(config).items():
         alone = type(part)().to_dict()
         changed = {
@@ -152,6 +152,6 @@ def _complete(config: Any, given: Settings) -> dict[str, Any]:
             for key, value in part.to_dict().items()
             if key not in parts_of(part) and alone.get(key) != value
         }
-        within = joined(changed, _complete(part, given.get(name, {})))
-        found[name] = {KIND: part.model_type, **within}
-    return found
+        within = joined(changed, _complete(part, settings.get(name, {})))
+        merged[name] = {KIND: part.model_type, **within}
+    return merged

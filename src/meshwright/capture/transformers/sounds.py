@@ -18,15 +18,23 @@ def features(config: Any, batch: int) -> Tensor:
     """Features of each frame: before the frames where the encoder begins with a convolution over
     channels, as Whisper's, and after them otherwise.
     """
-    own = sound_part(config)
-    positions = getattr(own, "max_source_positions", None)
-    bins = setting(own, "num_mel_bins", otherwise=None)
-    if bins is not None and positions is not None and not hasattr(own, "conv_kernel_sizes"):
+    sound_config = sound_part(config)
+    positions = getattr(sound_config, "max_source_positions", None)
+    bins = setting(sound_config, "num_mel_bins", otherwise=None)
+    if (
+        bins is not None
+        and positions is not None
+        and not hasattr(sound_config, "conv_kernel_sizes")
+    ):
         return torch.randn(batch, bins, 2 * positions)
-    if hasattr(own, "spec_size"):
-        return torch.randn(batch, 1, own.spec_size, bins)
+    if hasattr(sound_config, "spec_size"):
+        return torch.randn(batch, 1, sound_config.spec_size, bins)
     width = setting(
-        own, "input_feat_per_channel", "feature_projection_input_dim", "input_dim", "num_mel_bins"
+        sound_config,
+        "input_feat_per_channel",
+        "feature_projection_input_dim",
+        "input_dim",
+        "num_mel_bins",
     )
     return torch.randn(batch, FRAMES, width)
 
@@ -35,14 +43,16 @@ def waves(config: Any, batch: int, sequence: int) -> Tensor:
     """A wave that a stack of convolutions makes into so many frames; a spectrogram where the
     configuration has patches of one.
     """
-    own = sound_part(config)
-    if hasattr(own, "max_length") and hasattr(own, "num_mel_bins"):
-        return torch.randn(batch, own.max_length, own.num_mel_bins)
-    if hasattr(own, "conv_stride"):
-        return torch.randn(batch, _samples(own.conv_kernel, own.conv_stride, sequence))
-    if hasattr(own, "audio_channels"):
-        return torch.randn(batch, own.audio_channels, sequence * _ratio(own))
-    return torch.randn(batch, sequence * _ratio(own))
+    sound_config = sound_part(config)
+    if hasattr(sound_config, "max_length") and hasattr(sound_config, "num_mel_bins"):
+        return torch.randn(batch, sound_config.max_length, sound_config.num_mel_bins)
+    if hasattr(sound_config, "conv_stride"):
+        return torch.randn(
+            batch, _samples(sound_config.conv_kernel, sound_config.conv_stride, sequence)
+        )
+    if hasattr(sound_config, "audio_channels"):
+        return torch.randn(batch, sound_config.audio_channels, sequence * _ratio(sound_config))
+    return torch.randn(batch, sequence * _ratio(sound_config))
 
 
 def _samples(kernels: Any, strides: Any, frames: int) -> int:

@@ -131,10 +131,10 @@ def _kept(small: Mapping[str, Any], names: str) -> dict[str, Any]:
 
 
 def _with_whole_heads(settings: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
-    found = {n: v for n, v in small.items() if not re.fullmatch(OF_A_HEAD, n)}
+    resized = {n: v for n, v in small.items() if not re.fullmatch(OF_A_HEAD, n)}
     for name, value in small.items():
         if isinstance(value, Mapping):
-            found[name] = _with_whole_heads(settings[name], value)
+            resized[name] = _with_whole_heads(settings[name], value)
     width = next((n for n in WIDTHS if type(settings.get(n)) is int), None)
     heads = next(
         (n for n, v in settings.items() if type(v) is int and v > 0 and re.fullmatch(QUERIES, n)),
@@ -142,8 +142,8 @@ def _with_whole_heads(settings: Mapping[str, Any], small: Mapping[str, Any]) -> 
     )
     if width is not None and heads is not None:
         size = settings.get("head_dim") or settings[width] // settings[heads]
-        found[width] = min(size * found.get(heads, settings[heads]), settings[width])
-    return found
+        resized[width] = min(size * resized.get(heads, settings[heads]), settings[width])
+    return resized
 
 
 def _shrunk(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _named_layers(settings: Mapping[str, Any]) -> Iterator[int]:
         if isinstance(value, Mapping) and "model_type" in value:
             yield from _named_layers(value)
         elif OF_LAYERS.fullmatch(name) and _are_whole(value):
-            yield max(own + 1 if own >= 0 else -own for own in value)
+            yield max(layer + 1 if layer >= 0 else -layer for layer in value)
 
 
 def _are_whole(value: Any) -> bool:
@@ -198,7 +198,7 @@ def _small(name: str, value: Any, layers: int) -> Any:
 
 
 def _small_list(name: str, value: Sequence[int]) -> Sequence[int]:
-    return type(value)(min(own, _limit(name, LISTS, own)) for own in value)  # type: ignore[call-arg]
+    return type(value)(min(size, _limit(name, LISTS, size)) for size in value)  # type: ignore[call-arg]
 
 
 def _limit(name: str, limits: Limits, otherwise: Any) -> Any:

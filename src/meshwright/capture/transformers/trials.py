@@ -47,17 +47,17 @@ def first_that_runs(configs: Iterable[Any], build: Build) -> tuple[Any, Kinds]:
 
 def _trials(configs: Iterable[Any]) -> Iterator[tuple[Any, Kinds]]:
     """Configurations as they come, with the kinds of inputs that have a loss; then without one."""
-    given: list[Any] = []
+    earlier: list[Any] = []
     for config in configs:
-        given.append(config)
+        earlier.append(config)
         yield from ((config, kinds) for kinds in Kinds if kinds is not Kinds.OUTPUTS)
-    yield from ((config, Kinds.OUTPUTS) for config in given)
+    yield from ((config, Kinds.OUTPUTS) for config in earlier)
 
 
 def _runs(config: Any, kinds: Kinds, build: Build) -> bool:
     with torch.device("meta"):
         empty = build(config, kinds)
-    if sum(own.numel() for own in empty.model.parameters()) > MOST_PARAMETERS:
+    if sum(parameter.numel() for parameter in empty.model.parameters()) > MOST_PARAMETERS:
         return False
     with _unseen(), torch.device("cpu"):
         example = build(config, kinds)

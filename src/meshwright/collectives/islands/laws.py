@@ -91,8 +91,8 @@ class IslandLaws:
             if collective is Collective.REDUCE:
                 after = (self._complete, *nothing[1:]) if self._root else nothing
             elif collective is Collective.REDUCE_SCATTER:
-                own = state_entry((len(self.sizes) + 2,), self._inner | self._islands)
-                after = (own,) * self._count
+                entry = state_entry((len(self.sizes) + 2,), self._inner | self._islands)
+                after = (entry,) * self._count
             else:
                 after = self.goal
             return Crossed(after, 1, True)
@@ -104,7 +104,7 @@ class IslandLaws:
 
     def _everybody_gathers(self, state: State) -> Crossed | None:
         """All parts are alike after everybody's ReduceScatter, or if islands have equal sizes."""
-        opened = {0 if own is None else own.open for own in state}
+        opened = {0 if entry is None else entry.open for entry in state}
         if opened == {self._everybody}:
             return Crossed(self.goal, 0, True)
         if opened == {self._inner | self._islands}:
@@ -113,7 +113,7 @@ class IslandLaws:
 
     def _pieces_cross(self, state: State, collective: Collective) -> Crossed | None:
         held = state[0]
-        if held is None or any(own != held for own in state):
+        if held is None or any(entry != held for entry in state):
             return None
         after = self._crossed(held, collective)
         if after is None:
@@ -154,6 +154,6 @@ class IslandLaws:
 
     def parts(self, opened: int, islands: int) -> int:
         """Into how many parts data is scattered along levels, islands and everybody."""
-        own = math.prod(size for u, size in enumerate(self.sizes) if opened >> u & 1)
+        by_level = math.prod(size for u, size in enumerate(self.sizes) if opened >> u & 1)
         whole = islands * math.prod(self.sizes) if opened & self._everybody else 1
-        return own * whole * (islands if opened & self._islands else 1)
+        return by_level * whole * (islands if opened & self._islands else 1)

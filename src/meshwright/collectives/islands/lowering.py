@@ -69,12 +69,16 @@ class _Lowering:
         self._program = program
         self._hierarchies = islands
         self._members: list[tuple[int, ...]] = []
-        for own in islands:
+        for hierarchy in islands:
             first = sum(map(len, self._members))
-            self._members.append(tuple(range(first, first + own.placement.devices)))
+            self._members.append(tuple(range(first, first + hierarchy.placement.devices)))
         devices = sum(map(len, self._members))
-        scatters = {own for own in program.crossings if own.collective is Collective.REDUCE_SCATTER}
-        everybody = any(own.form == "everybody" for own in scatters)
+        scatters = {
+            crossing
+            for crossing in program.crossings
+            if crossing.collective is Collective.REDUCE_SCATTER
+        }
+        everybody = any(scatter.form == "everybody" for scatter in scatters)
         blocks = common_chunks([*map(len, self._members), *([devices] if everybody else [])])
         self._parts = len(islands) if scatters and not everybody else 1
         self._weights = tuple(weight for weight in blocks for _ in range(self._parts))
@@ -91,10 +95,10 @@ class _Lowering:
         for number, phase in enumerate(self._program.phases):
             if number:
                 self._add(self._crossing(self._program.crossings[number - 1]))
-            for own, hierarchy, members in zip(
+            for program, hierarchy, members in zip(
                 phase, self._hierarchies, self._members, strict=True
             ):
-                for instruction in own.instructions:
+                for instruction in program.instructions:
                     groups = instruction_groups(hierarchy, instruction)
                     moved = tuple(tuple(d + members[0] for d in group) for group in groups)
                     self._add(LoweredStep(instruction.collective, moved))
@@ -114,17 +118,17 @@ class _Lowering:
         chunks: list[Pieces] = []
         holding = self._holders(crossing)
         for block in range(0, len(self._weights), self._parts):
-            own: Pieces = tuple(range(block, block + self._parts))
-            found = [self._of_block(members, own) for members in holding]
-            if len({*map(len, found)}) > 1:
-                counts = [*map(len, found)]
+            pieces: Pieces = tuple(range(block, block + self._parts))
+            per_island = [self._of_block(members, pieces) for members in holding]
+            if len({*map(len, per_island)}) > 1:
+                counts = [*map(len, per_island)]
                 raise InputError(
                     f"{crossing} joins the holders of a piece, and islands have {counts} of them",
                     "give a program that 'meshwright reduce' lists",
                 )
-            for group in zip(*found, strict=True):
+            for group in zip(*per_island, strict=True):
                 groups.append(group)
-                chunks.append(own)
+                chunks.append(pieces)
         return SharedStep(crossing.collective, tuple(groups), tuple(chunks))
 
     def _holders(self, crossing: IslandCrossing) -> list[dict[int, frozenset[int]]]:
@@ -143,4 +147,4 @@ class _Lowering:
 
 def everybody(islands: Sequence[Hierarchy]) -> Groups:
     """The one reduction group."""
-    return (tuple(range(sum(own.placement.devices for own in islands))),)
+    return (tuple(range(sum(hierarchy.placement.devices for hierarchy in islands))),)

@@ -41,7 +41,7 @@ class IslandReductionPlan(msgspec.Struct, frozen=True, kw_only=True):
     program: IslandProgram
 
     def __post_init__(self) -> None:
-        names = tuple(own.name for own in self.cluster.islands)
+        names = tuple(island.name for island in self.cluster.islands)
         if self.program.islands != names:
             raise InputError(
                 f"the program is of islands {', '.join(self.program.islands)}, and the cluster has "
@@ -79,14 +79,16 @@ class IslandReductionPlan(msgspec.Struct, frozen=True, kw_only=True):
     ) -> IslandReductionPlan:
         """The program of least predicted time to sum up so many bytes."""
         library = backend_named(backend)
-        found = IslandPredictor(cluster, lambda own: Pricer(own, library), bytes).cheapest()
-        return IslandReductionPlan(cluster=cluster, program=found.program)
+        cheapest = IslandPredictor(
+            cluster, lambda regular: Pricer(regular, library), bytes
+        ).cheapest()
+        return IslandReductionPlan(cluster=cluster, program=cheapest.program)
 
     @staticmethod
     def parse(text: str, cluster: IslandCluster) -> IslandReductionPlan:
         """A plan from its text form, for a cluster."""
         match = _TEXT.fullmatch(text.strip())
-        names = [own.name for own in cluster.islands]
+        names = [island.name for island in cluster.islands]
         if match is None:
             raise InputError(
                 f"{shown(text)} is not a reduction plan over islands",
@@ -120,5 +122,5 @@ class IslandReductionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=16)
 def _lowered(plan: IslandReductionPlan) -> LoweredIslands:
-    islands = [inner_hierarchy(own) for own in regular_parts(plan.cluster)]
+    islands = [inner_hierarchy(part) for part in regular_parts(plan.cluster)]
     return lower_island_program(islands, plan.program)

@@ -102,7 +102,7 @@ def crossing_line(pricer: Pricer, operation: Operation, inner: PatternUse, held:
         (Digit(outer.cardinality, PatternUse.MEMBER),),
         *((Digit(level.cardinality, inner),) for level in levels),
     )
-    plain = tuple(tuple(digit for digit in own if digit.radix > 1) for own in pattern)
+    plain = tuple(tuple(digit for digit in digits if digit.radix > 1) for digits in pattern)
     return cheapest_line(pricer.lines(operation, plain), held)
 
 
@@ -148,7 +148,7 @@ class IslandPrices:
             opened = {0 if held is None else held.open}
         else:
             opened = scattered(state, move.groups)
-        return self._payload / min(self._space.laws.parts(own, self._count) for own in opened)
+        return self._payload / min(self._space.laws.parts(mask, self._count) for mask in opened)
 
     def _priced(self, move: Move, held: float) -> IslandStepPrice:
         if isinstance(move, IslandCrossing):
@@ -221,8 +221,8 @@ class IslandPredictor:
             program,
             tuple(
                 tuple(
-                    tuple(own.step(state, move) for state, move in steps)
-                    for own, steps in zip(self._prices, stage, strict=True)
+                    tuple(prices.step(state, move) for state, move in steps)
+                    for prices, steps in zip(self._prices, stage, strict=True)
                 )
                 for stage in self._space.trace(program).stages
             ),
@@ -236,23 +236,23 @@ class IslandPredictor:
         """For each way to cross, the cheapest program that crosses so; the cheapest first."""
         kinds = sorted(set(self._kinds))
         fronts = [self._walks(kind) for kind in kinds]
-        found: dict[tuple[IslandCrossing, ...], PricedIslandProgram] = {}
+        cheapest: dict[tuple[IslandCrossing, ...], PricedIslandProgram] = {}
         for signature in shared(fronts):
             joined = _cheapest_joined([front[signature] for front in fronts])
             if joined is None:
                 continue
             walks = [joined.walks[kinds.index(kind)] for kind in self._kinds]
             priced = self.predict(self._space.program(signature, walks))
-            known = found.get(signature.crossings)
+            known = cheapest.get(signature.crossings)
             if known is None or priced.seconds < known.seconds:
-                found[signature.crossings] = priced
-        if not found:
+                cheapest[signature.crossings] = priced
+        if not cheapest:
             raise InputError(
                 f"no program in which islands take at most {self._limit} steps reduces over "
                 f"{self._space.cluster.name!r}",
                 "allow more steps",
             )
-        return sorted(found.values(), key=lambda priced: (priced.seconds, len(priced.program)))
+        return sorted(cheapest.values(), key=lambda priced: (priced.seconds, len(priced.program)))
 
     def _walks(self, number: int) -> dict[Signature, dict[Learns, _Front]]:
         """The walks of an island that no other beats, by what others must agree on."""
@@ -262,16 +262,16 @@ class IslandPredictor:
         for left in range(self._limit, -1, -1):
             following: dict[_Place, _Front] = defaultdict(list)
             for place, labels in layer.items():
-                fresh = [own for own in labels if _add(seen[place], own)]
+                fresh = [candidate for candidate in labels if _add(seen[place], candidate)]
                 if left and fresh:
                     for after, label in _followed(space, prices, place, fresh, left - 1):
                         _add(following[after], label)
             layer = following
-        found: dict[Signature, dict[Learns, _Front]] = defaultdict(dict)
+        fronts: dict[Signature, dict[Learns, _Front]] = defaultdict(dict)
         for place, front in seen.items():
             if place.state == space.laws.goal:
-                found[place.signature][place.learns] = front
-        return dict(found)
+                fronts[place.signature][place.learns] = front
+        return dict(fronts)
 
 
 def _cheapest_joined(islands: Sequence[dict[Learns, _Front]]) -> _Joined | None:
@@ -281,16 +281,16 @@ def _cheapest_joined(islands: Sequence[dict[Learns, _Front]]) -> _Joined | None:
         learns: [_Joined(one.vector, (one.walk,)) for one in front]
         for learns, front in first.items()
     }
-    for own in others:
+    for island in others:
         following: dict[Learns, list[_Joined]] = defaultdict(list)
-        for (learns, before), (mine, front) in product(joined.items(), own.items()):
+        for (learns, before), (mine, front) in product(joined.items(), island.items()):
             both = tuple(a or b for a, b in zip(learns, mine, strict=True))
             for some, one in product(before, front):
                 vector = tuple(map(max, some.vector, one.vector))
                 _add(following[both], _Joined(vector, (*some.walks, one.walk)))
         joined = following
-    whole = [own for learns, found in joined.items() if all(learns) for own in found]
-    return min(whole, key=lambda own: sum(own.vector), default=None)
+    whole = [entry for learns, entries in joined.items() if all(learns) for entry in entries]
+    return min(whole, key=lambda entry: sum(entry.vector), default=None)
 
 
 def _followed(
@@ -318,13 +318,13 @@ def _extended(vector: Vector, move: Move, seconds: float) -> Vector:
 
 def _add(front: list[_L], label: _L) -> bool:
     """Put a label into a front unless another is as good; drop those it beats."""
-    for own in front:
-        if all(a <= b for a, b in zip(own.vector, label.vector, strict=True)):
+    for other in front:
+        if all(a <= b for a, b in zip(other.vector, label.vector, strict=True)):
             return False
     front[:] = [
-        own
-        for own in front
-        if not all(b <= a for a, b in zip(own.vector, label.vector, strict=True))
+        other
+        for other in front
+        if not all(b <= a for a, b in zip(other.vector, label.vector, strict=True))
     ]
     front.append(label)
     return True

@@ -58,10 +58,10 @@ class IslandProgram(msgspec.Struct, frozen=True):
     crossings: tuple[IslandCrossing, ...]
 
     def __post_init__(self) -> None:
-        given = len(self.phases)
-        if given != len(self.crossings) + 1 or {*map(len, self.phases)} != {len(self.islands)}:
+        phases = len(self.phases)
+        if phases != len(self.crossings) + 1 or {*map(len, self.phases)} != {len(self.islands)}:
             raise InputError(
-                f"the program has {given} phases and {len(self.crossings)} crossings",
+                f"the program has {phases} phases and {len(self.crossings)} crossings",
                 "give a program of every island before, between and after crossings",
             )
 
@@ -76,12 +76,12 @@ class IslandProgram(msgspec.Struct, frozen=True):
         return sum(max(map(len, phase)) for phase in self.phases) + len(self.crossings)
 
     def _phase(self, phase: Sequence[Program]) -> str:
-        own = [
+        parts = [
             f"{name}: {program}"
             for name, program in zip(self.islands, phase, strict=True)
             if program.instructions
         ]
-        return f"[{' | '.join(own)}]" if own else ""
+        return f"[{' | '.join(parts)}]" if parts else ""
 
     def of_island(self, number: int) -> int:
         """How many steps an island takes part in."""
@@ -110,7 +110,7 @@ _PART = re.compile(r"\s*(\[[^\[\]]*\]|[^;\[\]]+?)\s*(?:;|$)")
 
 
 def _parts(text: str) -> list[str]:
-    found, place = [], 0
+    parts, place = [], 0
     while place < len(text.rstrip()):
         match = _PART.match(text, place)
         if match is None:
@@ -118,24 +118,24 @@ def _parts(text: str) -> list[str]:
                 f"{text[place:].strip()!r} is no part of a program over islands",
                 f"write it as {EXAMPLE!r}",
             )
-        found.append(match.group(1))
+        parts.append(match.group(1))
         place = match.end()
-    return found
+    return parts
 
 
 def _parse_phase(text: str, islands: Sequence[str]) -> tuple[Program, ...]:
-    found: dict[str, Program] = {}
-    for own in text.split("|"):
-        name, colon, program = own.partition(":")
+    programs: dict[str, Program] = {}
+    for part in text.split("|"):
+        name, colon, program = part.partition(":")
         name = name.strip()
-        if not colon or name in found:
+        if not colon or name in programs:
             raise InputError(
-                f"{own.strip()!r} is not what one island does", f"write it as {EXAMPLE!r}"
+                f"{part.strip()!r} is not what one island does", f"write it as {EXAMPLE!r}"
             )
         if name not in islands:
             raise InputError(f"there is no island {name!r}", nearest(name, islands))
-        found[name] = Program.parse(program)
-    return tuple(found.get(name, Program(())) for name in islands)
+        programs[name] = Program.parse(program)
+    return tuple(programs.get(name, Program(())) for name in islands)
 
 
 def _parse_crossing(text: str) -> IslandCrossing:

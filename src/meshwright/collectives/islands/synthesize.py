@@ -97,16 +97,16 @@ class IslandSpace:
     def after(self, state: State) -> tuple[tuple[Move, State, int, bool], ...]:
         """Every move that the laws allow, the state after it, copies, and whether it is of use."""
         if state not in self._after:
-            found: list[tuple[Move, State, int, bool]] = []
+            following: list[tuple[Move, State, int, bool]] = []
             for move in self.space.graph.moves:
                 result = apply(state, *move)
                 if result is not None:
-                    found.append((move, result, 0, True))
+                    following.append((move, result, 0, True))
             for crossing in self.crossings:
                 crossed = self.laws.cross(state, crossing)
                 if crossed is not None:
-                    found.append((crossing, *crossed))
-            self._after[state] = tuple(found)
+                    following.append((crossing, *crossed))
+            self._after[state] = tuple(following)
         return self._after[state]
 
     def reaches(self, state: State, left: int) -> bool:
@@ -125,23 +125,23 @@ class IslandSpace:
 
         A walk that has reached the goal may still take part in a Broadcast that others need.
         """
-        found: dict[Signature, list[IslandWalk]] = defaultdict(list)
+        by_signature: dict[Signature, list[IslandWalk]] = defaultdict(list)
 
         def go(state: State, signature: Signature, walk: IslandWalk) -> None:
             if state == self.laws.goal:
-                found[signature].append(walk)
+                by_signature[signature].append(walk)
             left = limit - len(walk.moves)
             for move, after, copies, learns in self.after(state) if left else ():
                 if self.reaches(after, left - 1):
-                    own = (*walk.moves, move)
+                    moves = (*walk.moves, move)
                     if isinstance(move, IslandCrossing):
                         flags = (*walk.learns, learns)
-                        go(after, signature.then(move, copies), IslandWalk(own, flags))
+                        go(after, signature.then(move, copies), IslandWalk(moves, flags))
                     else:
-                        go(after, signature, IslandWalk(own, walk.learns))
+                        go(after, signature, IslandWalk(moves, walk.learns))
 
         go(self.laws.start, NO_CROSSING, IslandWalk((), ()))
-        return dict(found)
+        return dict(by_signature)
 
     def program(self, moves: Sequence[CollectiveMove]) -> Program:
         """What an island does in a phase, in words."""
@@ -166,17 +166,17 @@ class IslandMoveSpace:
 
     def __init__(self, cluster: IslandCluster) -> None:
         self.cluster = cluster
-        self.names = tuple(own.name for own in cluster.islands)
+        self.names = tuple(island.name for island in cluster.islands)
         single = cluster.devices == len(cluster)
-        made: dict[tuple[bool, tuple[tuple[str, int], ...]], IslandSpace] = {}
+        by_shape: dict[tuple[bool, tuple[tuple[str, int], ...]], IslandSpace] = {}
         spaces = []
-        for number, own in enumerate(cluster.islands):
-            names = tuple(zip(own.cluster.level_names, own.cluster.hierarchy, strict=True))
+        for number, island in enumerate(cluster.islands):
+            names = tuple(zip(island.cluster.level_names, island.cluster.hierarchy, strict=True))
             key = (number == 0, names)
-            if key not in made:
-                hierarchy = inner_hierarchy(own.cluster)
-                made[key] = IslandSpace(hierarchy, root=number == 0, single=single)
-            spaces.append(made[key])
+            if key not in by_shape:
+                hierarchy = inner_hierarchy(island.cluster)
+                by_shape[key] = IslandSpace(hierarchy, root=number == 0, single=single)
+            spaces.append(by_shape[key])
         self.spaces = tuple(spaces)
 
     def program(self, signature: Signature, walks: Sequence[IslandWalk]) -> IslandProgram:
@@ -185,7 +185,7 @@ class IslandMoveSpace:
         return IslandProgram(
             self.names,
             tuple(
-                tuple(own.program(moves) for own, moves in zip(self.spaces, phase, strict=True))
+                tuple(space.program(moves) for space, moves in zip(self.spaces, phase, strict=True))
                 for phase in phases
             ),
             signature.crossings,
@@ -203,22 +203,22 @@ class IslandMoveSpace:
         agreed: list[int] = []
         for crossing, phase in zip(program.crossings, program.phases[1:], strict=True):
             before = tuple(states)
-            made = [self._moved(number, crossing, states) for number in range(len(states))]
-            copies = {own.copies for own in made}
+            outcomes = [self._moved(number, crossing, states) for number in range(len(states))]
+            copies = {outcome.copies for outcome in outcomes}
             if len(copies) > 1:
                 raise InputError(
                     f"{crossing} joins the holders of each piece, and islands have "
                     f"{' and '.join(map(str, sorted(copies)))} of them",
                     "let islands scatter until one device of each holds a piece",
                 )
-            if not any(own.learns for own in made):
+            if not any(outcome.learns for outcome in outcomes):
                 raise InputError(f"{crossing} teaches nobody anything", "leave it out")
             agreed += copies
             stages += [
                 tuple(((state, crossing),) for state in before),
                 self._phase(phase, states),
             ]
-        if any(state != own.laws.goal for state, own in zip(states, self.spaces, strict=True)):
+        if any(state != space.laws.goal for state, space in zip(states, self.spaces, strict=True)):
             raise InputError(
                 f"{str(program)!r} does not finish the reduction",
                 "add the missing steps, or give a program that 'meshwright reduce' lists",
@@ -228,18 +228,18 @@ class IslandMoveSpace:
     def _phase(self, phase: Sequence[Program], states: list[State]) -> Stage:
         stage: list[tuple[tuple[State, Move], ...]] = []
         for number, program in enumerate(phase):
-            own: list[tuple[State, Move]] = []
+            steps: list[tuple[State, Move]] = []
             for instruction in program.instructions:
                 move = self.spaces[number].space.move(instruction)
-                own.append((states[number], move))
+                steps.append((states[number], move))
                 self._moved(number, move, states)
-            stage.append(tuple(own))
+            stage.append(tuple(steps))
         return tuple(stage)
 
     def _moved(self, number: int, move: Move, states: list[State]) -> Crossed:
         space = self.spaces[number]
-        for own, after, copies, learns in space.after(states[number]):
-            if own == move:
+        for candidate, after, copies, learns in space.after(states[number]):
+            if candidate == move:
                 states[number] = after
                 return Crossed(after, copies, learns)
         words = move if isinstance(move, IslandCrossing) else space.space.instruction(move)
@@ -258,9 +258,14 @@ class IslandMoveSpace:
 
 def shared(known: Iterable[Mapping[Signature, object]]) -> list[Signature]:
     """The signatures that all islands have, shorter ones first."""
-    common = reduce(lambda a, b: a & b, (set(own) for own in known))
+    common = reduce(lambda a, b: a & b, (set(signatures) for signatures in known))
     return sorted(
-        common, key=lambda own: (len(own.crossings), *map(str, own.crossings), own.copies)
+        common,
+        key=lambda signature: (
+            len(signature.crossings),
+            *map(str, signature.crossings),
+            signature.copies,
+        ),
     )
 
 
@@ -274,13 +279,13 @@ def synthesize_islands(
     space = IslandMoveSpace(cluster)
     for signature, walks in space.walks(limit):
         for chosen in product(*walks):
-            if of_use(tuple(own.learns for own in chosen)):
+            if of_use(tuple(walk.learns for walk in chosen)):
                 yield space.program(signature, chosen)
 
 
 def of_use(learns: Sequence[Learns]) -> bool:
     """Whether every crossing is of use to some island."""
-    return all(any(own) for own in zip(*learns, strict=True))
+    return all(any(flags) for flags in zip(*learns, strict=True))
 
 
 def count_island_programs(cluster: IslandCluster, *, limit: int = SIZE_LIMIT) -> int:
@@ -289,8 +294,8 @@ def count_island_programs(cluster: IslandCluster, *, limit: int = SIZE_LIMIT) ->
     for _, walks in IslandMoveSpace(cluster).walks(limit):
         counts: Counter[Learns] = Counter({(): 1})
         first = True
-        for own in walks:
-            mine = Counter(walk.learns for walk in own)
+        for island_walks in walks:
+            mine = Counter(walk.learns for walk in island_walks)
             if first:
                 counts, first = mine, False
                 continue

@@ -33,11 +33,13 @@ def island_problem(cluster: IslandCluster, program: IslandProgram) -> str | None
         copies = IslandMoveSpace(cluster).trace(program).copies
     except InputError as error:
         return error.problem
-    islands = [inner_hierarchy(own.cluster) for own in cluster.islands]
+    islands = [inner_hierarchy(island.cluster) for island in cluster.islands]
     if cluster.devices >= LARGE and max(copies, default=1) <= 1:
         islands = [
-            hierarchy_of(own.cluster.level_names, [min(size, 2) for size in own.cluster.hierarchy])
-            for own in cluster.islands
+            hierarchy_of(
+                island.cluster.level_names, [min(size, 2) for size in island.cluster.hierarchy]
+            )
+            for island in cluster.islands
         ]
     return judged(islands, program)
 
@@ -49,15 +51,15 @@ def judged(islands: Sequence[Hierarchy], program: IslandProgram) -> str | None:
     except InputError as error:
         return error.problem
     groups = everybody(islands)
-    found = check(steps, groups, weights)
-    if found is None and not run(steps, groups, weights):
-        found = "it does not leave the sum on every device"
-    return found
+    fault = check(steps, groups, weights)
+    if fault is None and not run(steps, groups, weights):
+        fault = "it does not leave the sum on every device"
+    return fault
 
 
 def verified_islands(cluster: IslandCluster, program: IslandProgram) -> IslandProgram:
     """The program, once both judges have found nothing wrong with it."""
-    found = island_problem(cluster, program)
-    if found is not None:
-        raise AssertionError(f"the synthesizer returned a wrong program, {program}: {found}")
+    fault = island_problem(cluster, program)
+    if fault is not None:
+        raise AssertionError(f"the synthesizer returned a wrong program, {program}: {fault}")
     return program

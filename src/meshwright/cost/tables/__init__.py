@@ -60,7 +60,7 @@ def _is_file(device: Device) -> bool:
 
 def _shipped(name: str) -> PriceTable:
     folder = files(__name__)
-    known = [own.name[:-6] for own in folder.iterdir() if own.name.endswith(".jsonl")]
+    known = [path.name[:-6] for path in folder.iterdir() if path.name.endswith(".jsonl")]
     if name not in known:
         raise InputError(
             f"no measured prices {name!r} come with Meshwright",

@@ -55,15 +55,15 @@ BUILT_IN: dict[str, Family] = {kind: own for file in _FILES for kind, own in fil
 _OPAQUE = Opaque()
 
 
-def family_of(own: Call | Operator) -> Family:
+def family_of(operator: Call | Operator) -> Family:
     """What tells about an operator; the opaque family if nobody does."""
-    built_in = BUILT_IN.get(own.kind)
+    built_in = BUILT_IN.get(operator.kind)
     if built_in is not None:
         return built_in
-    line = dict(own.attributes).get(DEFINITION)
+    line = dict(operator.attributes).get(DEFINITION)
     return defined_by(line) if isinstance(line, str) else _OPAQUE
 
 
-def is_known(own: Call | Operator) -> bool:
+def is_known(operator: Call | Operator) -> bool:
     """Whether somebody told about an operator."""
-    return family_of(own) is not _OPAQUE
+    return family_of(operator) is not _OPAQUE

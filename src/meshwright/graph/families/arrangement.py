@@ -40,7 +40,7 @@ class Permute(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim."""
-        return tuple(along(out, call, (own,)) for out, own in enumerate(self._order(call)))
+        return tuple(along(out, call, (dim,)) for out, dim in enumerate(self._order(call)))
 
 
 @final

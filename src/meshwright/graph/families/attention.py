@@ -60,14 +60,14 @@ class Attention(Family):
         """Batch and heads, queries, values, keys."""
         out = call.outputs[0].shape
         rank = len(out)
-        found = []
+        splits = []
         for dim in range(rank - 2):
             operands = [tensor(call, i).shape for i in range(3)]
             cut = tuple(stretched(shape, dim, rank) for shape in operands)
             grouped = bool(call.get("enable_gqa", False)) and dim == rank - 3
             extent = operands[1][dim] if grouped else out[dim]
             head = dim == rank - 3 and rank > 3
-            found.append(
+            splits.append(
                 Split(
                     name="head" if head else "sample" if dim == 0 else f"batch{dim}",
                     role="attribute" if head else role_of(dim),
@@ -90,7 +90,7 @@ class Attention(Family):
             inputs=(None, None, rank - 1, *(None,) * (len(call.inputs) - 3)),
             outputs=(rank - 1,),
         )
-        return (*found, query, value, self._keys(call, rank))
+        return (*splits, query, value, self._keys(call, rank))
 
     def _keys(self, call: Call, rank: int) -> Split:
         mask = call.inputs[3] if len(call.inputs) > 3 else None

@@ -45,14 +45,14 @@ class Contraction(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def sizes(self) -> Mapping[Label, int]:
         """The size of each label; size 1 stretches."""
-        found: dict[Label, int] = {}
+        sizes: dict[Label, int] = {}
         for labels, shape in zip(self.operands, self.shapes, strict=True):
             for label, size in zip(labels, shape, strict=True):
-                known = found.get(label, 1)
+                known = sizes.get(label, 1)
                 if known != size and 1 not in (known, size):
                     raise ShapeError(f"label {label!r} has sizes {known} and {size}")
-                found[label] = size if known == 1 else known
-        return found
+                sizes[label] = size if known == 1 else known
+        return sizes
 
     def cut(self, label: Label) -> tuple[int | None, ...] | None:
         """The dim of each operand that a label runs along, None for one that has it not or
@@ -60,7 +60,7 @@ class Contraction(msgspec.Struct, frozen=True, dict=True):
         """
         dims: list[int | None] = []
         for labels, shape in zip(self.operands, self.shapes, strict=True):
-            places = [dim for dim, own in enumerate(labels) if own == label]
+            places = [dim for dim, other in enumerate(labels) if other == label]
             if len(places) > 1:
                 return None
             dims.append(places[0] if places and shape[places[0]] != 1 else None)
@@ -115,13 +115,15 @@ def contraction(equation: str, shapes: Sequence[tuple[int, ...]]) -> Contraction
         output: Labels = (*before, *(hidden if dots else ()), *after)
     else:
         letters = left.replace(",", "").replace(".", "")
-        output = (*hidden, *sorted(own for own in set(letters) if letters.count(own) == 1))
+        output = (*hidden, *sorted(letter for letter in set(letters) if letters.count(letter) == 1))
     unknown = set(output) - {label for labels in operands for label in labels}
     if unknown or len(set(output)) != len(output):
         raise ShapeError(f"the output of {equation!r} has labels that are new, or given twice")
-    found = Contraction(operands, output, tuple(shapes))
-    assert found.sizes or not output, "sizes are looked at here, so that those that differ are told"
-    return found
+    parsed = Contraction(operands, output, tuple(shapes))
+    assert parsed.sizes or not output, (
+        "sizes are looked at here, so that those that differ are told"
+    )
+    return parsed
 
 
 def _labels(term: str, rank: int) -> Labels:
@@ -153,8 +155,8 @@ class Einsum(Family):
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The sizes of the output's labels; what is added stretches to them."""
-        own = self._contraction(call)
-        shape = tuple(own.sizes[label] for label in own.output)
+        contraction = self._contraction(call)
+        shape = tuple(contraction.sizes[label] for label in contraction.output)
         summand = self._summand(call)
         if summand is not None and broadcast(shape, summand.shape) != shape:
             raise ShapeError(f"what is added is {summand.shape}, the product {shape}")
@@ -162,28 +164,30 @@ class Einsum(Family):
         return (Spec(promoted(factors), shape),)
 
     def _summand(self, call: Call) -> Spec | None:
-        given = self._added is not None and self._added < len(call.inputs)
-        return call.inputs[self._added or 0] if given else None
+        present = self._added is not None and self._added < len(call.inputs)
+        return call.inputs[self._added or 0] if present else None
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every label that no operand repeats."""
-        own = self._contraction(call)
-        rest = [label for label in own.sizes if label not in own.output]
-        cuts = ((label, own.cut(label)) for label in (*own.output, *rest))
-        return tuple(self._split(call, own, label, cut) for label, cut in cuts if cut is not None)
+        contraction = self._contraction(call)
+        rest = [label for label in contraction.sizes if label not in contraction.output]
+        cuts = ((label, contraction.cut(label)) for label in (*contraction.output, *rest))
+        return tuple(
+            self._split(call, contraction, label, cut) for label, cut in cuts if cut is not None
+        )
 
     def _split(
-        self, call: Call, own: Contraction, label: Label, cut: tuple[int | None, ...]
+        self, call: Call, contraction: Contraction, label: Label, cut: tuple[int | None, ...]
     ) -> Split:
-        out = own.output.index(label) if label in own.output else None
+        out = contraction.output.index(label) if label in contraction.output else None
         inputs, once = list(cut), list[int]()
         if self._added is not None and self._added < len(call.inputs):
             inputs.insert(self._added, self._summand_dim(call, out))
             once += [self._added] if out is None else []
         return Split(
-            name=own.name(label),
-            role=own.role(label),
-            extent=own.sizes[label],
+            name=contraction.name(label),
+            role=contraction.role(label),
+            extent=contraction.sizes[label],
             inputs=tuple(inputs),
             outputs=(out,),
             once=tuple(once),

@@ -66,7 +66,7 @@ def edges_of_piece(
     halos: tuple[Halo, ...], moved: int, halo: Halo, start: int, stop: int, size: int
 ) -> tuple[int, ...]:
     """The `edges` of a piece that is cut along spatial dim `moved`."""
-    edges = [edge for own in halos for edge in (own.before, own.after)]
+    edges = [edge for dim_halo in halos for edge in (dim_halo.before, dim_halo.after)]
     edges[2 * moved : 2 * moved + 2] = halo.reads(start, stop, size)[2:]
     return tuple(edges)
 
@@ -124,11 +124,11 @@ class Convolution(Family):
         x, bias = tensor(call, 0).shape, len(call.inputs) - 2
         channel = len(x) - self._spatial - 1
         whole: tuple[int | None, ...] = (None,) * (1 + bias)
-        found = [
+        splits = [
             Split(name="sample", role="sample", extent=x[0], inputs=(0, *whole), outputs=(0,))
         ] * channel
-        found += spatial_splits(call, self.halos(call), channel + 1)
-        return (*found, *channel_splits(call, channel, weight_rows=0, weight_columns=1))
+        splits += spatial_splits(call, self.halos(call), channel + 1)
+        return (*splits, *channel_splits(call, channel, weight_rows=0, weight_columns=1))
 
     def flops(self, call: Call) -> int:
         """Two for each weight of the window of each output element."""
@@ -173,7 +173,7 @@ class TransposedConvolution(Family):
         edges = call.get("edges")
         if not isinstance(edges, tuple):
             pairs = zip(padding, more, strict=True)
-            edges = tuple(edge for own, rest in pairs for edge in (own, own - rest))
+            edges = tuple(edge for pad, rest in pairs for edge in (pad, pad - rest))
         return tuple(
             Halo(
                 kernel=kernel,
@@ -194,8 +194,12 @@ class TransposedConvolution(Family):
         if channel not in (0, 1) or x.shape[channel : channel + 1] != weight.shape[:1]:
             raise ShapeError(f"x is {x.shape}, weight {weight.shape}, groups {groups}")
         sizes = tuple(
-            (size - 1) * own.stride + own.dilation * (own.kernel - 1) + 1 - own.before - own.after
-            for size, own in zip(x.shape[channel + 1 :], self.halos(call), strict=True)
+            (size - 1) * halo.stride
+            + halo.dilation * (halo.kernel - 1)
+            + 1
+            - halo.before
+            - halo.after
+            for size, halo in zip(x.shape[channel + 1 :], self.halos(call), strict=True)
         )
         return (Spec(x.dtype, (*x.shape[:channel], weight.shape[1] * groups, *sizes)),)
 

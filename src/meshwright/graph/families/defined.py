@@ -64,9 +64,9 @@ def defined_by(line: str) -> Defined:
     >>> defined_by("f(x)[i..] = relu(x[i..])") is defined_by("f(x)[i..] = relu(x[i..])")
     True
     """
-    own = parse_definition(line)
-    require_meaning(own)
-    return Defined(own)
+    definition = parse_definition(line)
+    require_meaning(definition)
+    return Defined(definition)
 
 
 @final
@@ -79,32 +79,32 @@ class Defined(Family):
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """A dim for each label; of the dtype that was seen, or of the first operand."""
-        own = self._concrete(call)
-        sizes = _sizes(own, call)
+        definition = self._concrete(call)
+        sizes = _sizes(definition, call)
         dtype = call.outputs[0].dtype if call.outputs else tensor(call, 0).dtype
-        return (Spec(dtype, tuple(sizes[label.name] for label in own.output)),)
+        return (Spec(dtype, tuple(sizes[label.name] for label in definition.output)),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every label of the output and of the outermost sum that can be cut."""
-        own = self._concrete(call)
-        told, sizes = dict(own.lengths), _sizes(own, call)
-        whole = own.positions | _slid(own)
-        found = []
-        for dim, label in enumerate(own.output):
-            if label.name not in whole and (label.name in own.cuts or label.name in told):
-                inputs = _dims(own, label.name)
+        definition = self._concrete(call)
+        lengths, sizes = dict(definition.lengths), _sizes(definition, call)
+        whole = definition.positions | _slid(definition)
+        splits = []
+        for dim, label in enumerate(definition.output):
+            if label.name not in whole and (label.name in definition.cuts or label.name in lengths):
+                inputs = _dims(definition, label.name)
                 role = _role(dim, inputs)
-                found.append(_split(name_of(dim), role, sizes[label.name], inputs, dim))
-        for name in own.summed:
-            if name in own.cuts and name not in whole:
-                inputs = _dims(own, name)
-                found.append(_split(f"sum-{name}", "reduction", sizes[name], inputs, None))
-        return tuple(found)
+                splits.append(_split(name_of(dim), role, sizes[label.name], inputs, dim))
+        for name in definition.summed:
+            if name in definition.cuts and name not in whole:
+                inputs = _dims(definition, name)
+                splits.append(_split(f"sum-{name}", "reduction", sizes[name], inputs, None))
+        return tuple(splits)
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """A label that no operand has is as long as the piece says."""
-        own, dim = self._concrete(call), split.outputs[0]
-        length = None if dim is None else dict(own.lengths).get(own.output[dim].name)
+        definition, dim = self._concrete(call), split.outputs[0]
+        length = None if dim is None else dict(definition.lengths).get(definition.output[dim].name)
         return (
             call.attributes
             if length is None
@@ -113,9 +113,9 @@ class Defined(Family):
 
     def flops(self, call: Call) -> int:
         """Of every distinct part, one for each operation and each value of its labels."""
-        own = self._concrete(call)
-        sizes = _sizes(own, call)
-        distinct = dict.fromkeys(parts(own.body))
+        definition = self._concrete(call)
+        sizes = _sizes(definition, call)
+        distinct = dict.fromkeys(parts(definition.body))
         return sum(
             _operations(part) * math.prod(sizes[label] for label in _labels(part, sizes))
             for part in distinct
@@ -123,31 +123,33 @@ class Defined(Family):
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """What the derivatives by the wanted operands are made of."""
-        own = self.definition
-        asked = {name for name, want in zip(own.operands, wanted, strict=True) if want}
-        needed = {name for part in parts(own.body) for name in _multiplying(part, asked)}
-        return Saved(inputs=tuple(n for n, name in enumerate(own.operands) if name in needed))
+        definition = self.definition
+        asked = {name for name, want in zip(definition.operands, wanted, strict=True) if want}
+        needed = {name for part in parts(definition.body) for name in _multiplying(part, asked)}
+        return Saved(
+            inputs=tuple(n for n, name in enumerate(definition.operands) if name in needed)
+        )
 
     def _concrete(self, call: Call) -> Definition:
         """The line for the ranks at hand."""
-        own = self.definition
-        if len(call.inputs) != len(own.operands):
+        definition = self.definition
+        if len(call.inputs) != len(definition.operands):
             raise ShapeError(
-                f"{own.name} reads {len(own.operands)} tensors, not {len(call.inputs)}"
+                f"{definition.name} reads {len(definition.operands)} tensors, not {len(call.inputs)}"
             )
         ranks = tuple(len(tensor(call, index).shape) for index in range(len(call.inputs)))
         try:
-            return own.at(ranks)
+            return definition.at(ranks)
         except MisfitError as error:
             raise ShapeError(str(error)) from None
 
 
-def _sizes(own: Definition, call: Call) -> Mapping[str, int]:
+def _sizes(definition: Definition, call: Call) -> Mapping[str, int]:
     """How long every label is."""
     sizes: dict[str, int] = {}
     windows: list[tuple[Window, int]] = []
-    shapes = {name: tensor(call, n).shape for n, name in enumerate(own.operands)}
-    for read in own.reads:
+    shapes = {name: tensor(call, n).shape for n, name in enumerate(definition.operands)}
+    for read in definition.reads:
         for index, size in zip(read.indices, shapes[read.operand], strict=True):
             if isinstance(index, Window):
                 windows.append((index, size))
@@ -158,18 +160,18 @@ def _sizes(own: Definition, call: Call) -> Mapping[str, int]:
         length = padded // integer(call, window.stride) + 1
         if sizes.setdefault(window.output, length) != length:
             raise ShapeError(f"{window.output} is {sizes[window.output]} and {length} long")
-    return sizes | {label: integer(call, length) for label, length in own.lengths}
+    return sizes | {label: integer(call, length) for label, length in definition.lengths}
 
 
-def _slid(own: Definition) -> frozenset[str]:
+def _slid(definition: Definition) -> frozenset[str]:
     """Labels of windows, whose pieces would need their neighbours' rows."""
-    windows = (i for read in own.reads for i in read.indices if isinstance(i, Window))
+    windows = (i for read in definition.reads for i in read.indices if isinstance(i, Window))
     return frozenset(name for window in windows for name in (window.output, window.place))
 
 
-def _dims(own: Definition, label: str) -> tuple[int | None, ...]:
+def _dims(definition: Definition, label: str) -> tuple[int | None, ...]:
     """The dim of each operand that a label runs along."""
-    return tuple(_place(own.indices(operand), label) for operand in own.operands)
+    return tuple(_place(definition.indices(operand), label) for operand in definition.operands)
 
 
 def _place(indices: tuple[Index, ...], label: str) -> int | None:
@@ -190,8 +192,8 @@ def _is_product(part: Expression) -> bool:
     """A sum over products of two tensors or more, as matrix units run it."""
     if not isinstance(part, Total) or not isinstance(part.body, ProductTerm):
         return False
-    reads = [own for own in part.body.factors if isinstance(own, OperandRead)]
-    return len({own.operand for own in reads}) > 1
+    reads = [factor for factor in part.body.factors if isinstance(factor, OperandRead)]
+    return len({read.operand for read in reads}) > 1
 
 
 def _operations(part: Expression) -> int:
@@ -206,8 +208,8 @@ def _operations(part: Expression) -> int:
 
 def _labels(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
     """The labels for whose values a part's own operation is carried out."""
-    own = _free(part, sizes)
-    return own | frozenset(part.labels) if isinstance(part, Total) else own
+    free = _free(part, sizes)
+    return free | frozenset(part.labels) if isinstance(part, Total) else free
 
 
 def _free(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
@@ -217,7 +219,7 @@ def _free(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
         case Named(name=name):
             return frozenset({name} & sizes.keys())
         case Plus(terms=inner) | ProductTerm(factors=inner) | Apply(arguments=inner):
-            return frozenset[str]().union(*(_free(own, sizes) for own in inner))
+            return frozenset[str]().union(*(_free(term, sizes) for term in inner))
         case Total(labels=labels, body=body):
             return _free(body, sizes).difference(labels)
         case Number() | Extent():
@@ -232,9 +234,9 @@ def _multiplying(part: Expression, asked: set[str]) -> Iterator[str]:
     """Operands that the derivative of a part by one of those asked for is made of."""
     match part:
         case ProductTerm(factors=factors):
-            reads = [_read(own) for own in factors]
-            for number, own in enumerate(reads):
-                if own & asked:
+            reads = [_read(factor) for factor in factors]
+            for number, read in enumerate(reads):
+                if read & asked:
                     yield from (
                         name for other in (*reads[:number], *reads[number + 1 :]) for name in other
                     )
@@ -245,4 +247,4 @@ def _multiplying(part: Expression, asked: set[str]) -> Iterator[str]:
 
 
 def _read(part: Expression) -> set[str]:
-    return {own.operand for own in parts(part) if isinstance(own, OperandRead)}
+    return {read.operand for read in parts(part) if isinstance(read, OperandRead)}

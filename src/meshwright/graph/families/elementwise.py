@@ -73,9 +73,9 @@ def promoted(specs: tuple[Spec, ...], numbers: tuple[Number, ...] = ()) -> str:
     )
     highest = max(_CATEGORIES[dtype] for dtypes in ranks for dtype in dtypes)
     for dtypes in ranks:
-        own = [dtype for dtype in dtypes if _CATEGORIES[dtype] == highest]
-        if own:
-            return _widest(own)
+        candidates = [dtype for dtype in dtypes if _CATEGORIES[dtype] == highest]
+        if candidates:
+            return _widest(candidates)
     raise AssertionError("some operand has the highest category")
 
 

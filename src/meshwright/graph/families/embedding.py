@@ -126,13 +126,13 @@ class EmbeddingBag(Family):
         channel, vocabulary = table_splits(call)
         if call.get("scale_grad_by_freq"):
             return (channel,)
-        found = []
+        splits = []
         adds = integer(call, "mode", 0) == 0
         if len(tensor(call, 1).shape) == 2:
-            found.append(self._along_indices(call, 0, adds=False))
+            splits.append(self._along_indices(call, 0, adds=False))
             if adds:
-                found.append(self._along_indices(call, 1, adds=True))
-        return (*found, channel, vocabulary) if adds else (*found, channel)
+                splits.append(self._along_indices(call, 1, adds=True))
+        return (*splits, channel, vocabulary) if adds else (*splits, channel)
 
     def _along_indices(self, call: Call, dim: int, *, adds: bool) -> Split:
         """A cut of the bags or, where they are added up, of what each bag holds."""

@@ -78,19 +78,23 @@ class RoutedExperts(Family):
 
     def flops(self, call: Call) -> int:
         """Of the products: k for each token."""
-        return sum(_family(own.call).flops(own.call) for own in _products(call))
+        return sum(_family(product.call).flops(product.call) for product in _products(call))
 
     def gradient_flops(self, call: Call) -> tuple[int, ...]:
         """As many for tokens as the forward pass takes, and for each weight as its product."""
-        made = _origins(call)
+        origins = _origins(call)
         of_operands = [0] * (len(call.inputs) - OPERANDS)
-        for own in _products(call):
-            of_operands[made[own.stage.inputs[1]]] += _family(own.call).flops(own.call)
+        for product in _products(call):
+            of_operands[origins[product.stage.inputs[1]]] += _family(product.call).flops(
+                product.call
+            )
         return (self.flops(call), 0, 0, *of_operands)
 
     def traffic(self, call: Call) -> Bytes:
         """What all its stages read and write."""
-        return Bytes(sum(_family(own.call).traffic(own.call) for own in inside(call)))
+        return Bytes(
+            sum(_family(operator.call).traffic(operator.call) for operator in inside(call))
+        )
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The choices, and what the stages keep."""
@@ -100,23 +104,23 @@ class RoutedExperts(Family):
         sizes: dict[str, int] = {}
         kept: set[str] = {"index"}
         extra = 0
-        for stage, told, gradients in inside(call, wanted):
-            family = _family(told)
-            for name, spec in zip(stage.outputs, told.outputs, strict=False):
+        for stage, stage_call, gradients in inside(call, wanted):
+            family = _family(stage_call)
+            for name, spec in zip(stage.outputs, stage_call.outputs, strict=False):
                 root = roots.get(stage.inputs[0], stage.inputs[0])
                 roots[name] = root if family.view else name
                 sizes[name] = spec.bytes
             if any(gradients):
-                own = family.saved(told, gradients)
-                kept |= {roots.get(name := stage.inputs[i], name) for i in own.inputs}
-                kept |= {roots[stage.outputs[i]] for i in own.outputs}
-                extra += own.extra
+                saved = family.saved(stage_call, gradients)
+                kept |= {roots.get(name := stage.inputs[i], name) for i in saved.inputs}
+                kept |= {roots[stage.outputs[i]] for i in saved.outputs}
+                extra += saved.extra
         inputs = tuple(sorted(places[name] for name in kept if name in places))
         return Saved(inputs=inputs, extra=Bytes(extra + sum(sizes.get(name, 0) for name in kept)))
 
     def stages(self, call: Call, wanted: Wanted) -> tuple[tuple[Call, Wanted], ...]:
         """Sorting, the body, the weighted sum."""
-        return tuple((own.call, own.wanted) for own in inside(call, wanted))
+        return tuple((operator.call, operator.wanted) for operator in inside(call, wanted))
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """The first expert that is held here."""
@@ -133,25 +137,29 @@ def _family(call: Call) -> Family:
 
 
 def _products(call: Call) -> Iterator[SizedOperator]:
-    return (own for own in inside(call) if own.call.kind == PRODUCT)
+    return (operator for operator in inside(call) if operator.call.kind == PRODUCT)
 
 
 def _travelling(call: Call) -> int:
     """Elements that go to experts, and that come back."""
-    told = inside(call)
-    rows = next(own for own in told if ROWS in own.stage.outputs).call.outputs[0]
-    back = next(own for own in told if "back" in own.stage.outputs).call.outputs[0]
-    return rows.elements + back.elements
+    operators = inside(call)
+    rows = next(operator for operator in operators if ROWS in operator.stage.outputs).call.outputs[
+        0
+    ]
+    returned = next(
+        operator for operator in operators if "back" in operator.stage.outputs
+    ).call.outputs[0]
+    return rows.elements + returned.elements
 
 
 def _origins(call: Call) -> dict[str, int]:
     """For each tensor of the body that is an operand, perhaps turned, the operand's number."""
-    found = {operand(n): n for n in range(len(call.inputs) - OPERANDS)}
-    for own in inside(call):
-        first = own.stage.inputs[0]
-        if first in found and own.call.kind != "index":
-            found |= dict.fromkeys(own.stage.outputs, found[first])
-    return found
+    origins = {operand(n): n for n in range(len(call.inputs) - OPERANDS)}
+    for operator in inside(call):
+        first = operator.stage.inputs[0]
+        if first in origins and operator.call.kind != "index":
+            origins |= dict.fromkeys(operator.stage.outputs, origins[first])
+    return origins
 
 
 def _between(call: Call) -> Iterator[Split]:
@@ -175,18 +183,18 @@ def _between(call: Call) -> Iterator[Split]:
 
 def _followed(call: Call) -> tuple[tuple[int | None, ...], int]:
     """For each operand the dim that is cut, and the units of the cut."""
-    body = [own for own in inside(call) if own.stage.outputs[0] not in _AROUND]
+    body = [op for op in inside(call) if op.stage.outputs[0] not in _AROUND]
     cut: dict[str, tuple[int | None, int]] = {ROWS: (None, 0)}
     needed: dict[str, tuple[int, int]] = {}
-    for own in body[:-1]:
-        _follow(own, cut, needed)
+    for operator in body[:-1]:
+        _follow(operator, cut, needed)
     last = body[-1]
     dim, extent = cut.get(last.stage.inputs[0], (None, 0))
     if last.call.kind != PRODUCT or dim != 1:
         raise ShapeError("the last stage does not sum over what is cut")
     needed[last.stage.inputs[1]] = (1, extent)
-    for own in reversed(body):
-        _turn(own, needed)
+    for operator in reversed(body):
+        _turn(operator, needed)
     operands = [operand(n) for n in range(len(call.inputs) - OPERANDS)]
     extents = {extent for _, extent in needed.values()}
     if len(extents) != 1:
@@ -199,10 +207,12 @@ _AROUND = {"ids", "rows", "back", "slots", "columns", "weighted", "out"}
 
 
 def _follow(
-    own: SizedOperator, cut: dict[str, tuple[int | None, int]], needed: dict[str, tuple[int, int]]
+    operator: SizedOperator,
+    cut: dict[str, tuple[int | None, int]],
+    needed: dict[str, tuple[int, int]],
 ) -> None:
     """How a stage's results are cut, given how its rows are."""
-    stage, call = own.stage, own.call
+    stage, call = operator.stage, operator.call
     rows = {i: cut[name] for i, name in enumerate(stage.inputs) if name in cut}
     if call.kind == PRODUCT and rows == {0: (None, 0)}:
         size = call.outputs[0].shape[1]
@@ -225,16 +235,18 @@ def _follow(
         cut |= dict.fromkeys(stage.outputs, (split.outputs[0], extent))
 
 
-def _turn(own: SizedOperator, needed: dict[str, tuple[int, int]]) -> None:
+def _turn(operator: SizedOperator, needed: dict[str, tuple[int, int]]) -> None:
     """Of an operand that is turned before it is read: how the operand itself is cut."""
-    wanted = needed.get(own.stage.outputs[0])
-    if wanted is None or own.call.kind in (PRODUCT, "index"):
+    wanted = needed.get(operator.stage.outputs[0])
+    if wanted is None or operator.call.kind in (PRODUCT, "index"):
         return
     dim, extent = wanted
-    split = next((s for s in _family(own.call).splits(own.call) if s.outputs[0] == dim), None)
+    split = next(
+        (s for s in _family(operator.call).splits(operator.call) if s.outputs[0] == dim), None
+    )
     if split is None or (source := split.inputs[0]) is None:
-        raise ShapeError(f"{own.stage} cannot be cut so")
-    needed[own.stage.inputs[0]] = (source, extent)
+        raise ShapeError(f"{operator.stage} cannot be cut so")
+    needed[operator.stage.inputs[0]] = (source, extent)
 
 
 KINDS: Mapping[str, Family] = {"routed_experts": RoutedExperts()}

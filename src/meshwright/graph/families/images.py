@@ -40,10 +40,10 @@ class Upsample(Family):
             raise ShapeError(f"x is {x.shape}, not samples of {self._spatial} spatial dims")
         if call.get("output_size") is not None:
             return (Spec(x.dtype, (*x.shape[:2], *integers(call, "output_size"))),)
-        factors = [float(own) for own in str(call.get("scale_factors", "")).split()]
+        factors = [float(word) for word in str(call.get("scale_factors", "")).split()]
         if len(factors) != self._spatial:
             raise ShapeError("neither a size nor factors are given")
-        grown = (math.floor(size * own) for size, own in zip(sizes, factors, strict=True))
+        grown = (math.floor(size * factor) for size, factor in zip(sizes, factors, strict=True))
         return (Spec(x.dtype, (*x.shape[:2], *grown)),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
@@ -107,10 +107,10 @@ class Columns(Family):
     def _windows(self, call: Call, image: tuple[int, ...]) -> list[int]:
         """How many windows there are along each dim."""
         keys = ("kernel_size", "dilation", "padding", "stride")
-        told = zip(image, *(per_dim(integers(call, key), 2) for key in keys), strict=True)
+        dims = zip(image, *(per_dim(integers(call, key), 2) for key in keys), strict=True)
         return [
             (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-            for size, kernel, dilation, padding, stride in told
+            for size, kernel, dilation, padding, stride in dims
         ]
 
     def splits(self, call: Call) -> tuple[Split, ...]:

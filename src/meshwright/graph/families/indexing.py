@@ -43,11 +43,11 @@ class Gather(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Along the dim the index alone; along others both, where they are equally long."""
         x, index = tensor(call, 0).shape, tensor(call, 1).shape
-        own = position(integer(call, "dim"), len(x))
+        named_dim = position(integer(call, "dim"), len(x))
         return tuple(
-            along(dim, call, (None if dim == own else dim, dim))
+            along(dim, call, (None if dim == named_dim else dim, dim))
             for dim in range(len(x))
-            if dim == own or x[dim] == index[dim]
+            if dim == named_dim or x[dim] == index[dim]
         )
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
@@ -68,9 +68,9 @@ class IndexSelect(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Along the dim the index, along others x."""
         rank = len(tensor(call, 0).shape)
-        own = position(integer(call, "dim"), rank)
+        named_dim = position(integer(call, "dim"), rank)
         return tuple(
-            along(dim, call, (None, 0) if dim == own else (dim, None)) for dim in range(rank)
+            along(dim, call, (None, 0) if dim == named_dim else (dim, None)) for dim in range(rank)
         )
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
@@ -95,11 +95,11 @@ class Scatter(Family):
         """Other dims where all are equally long; what is added."""
         shapes = [spec.shape for spec in call.inputs if spec is not None]
         rank, count = len(call.outputs[0].shape), len(call.inputs)
-        own = position(integer(call, "dim"), rank)
+        named_dim = position(integer(call, "dim"), rank)
         others = tuple(
             along(dim, call, (dim,) * count)
             for dim in range(rank)
-            if dim != own and len({shape[dim] for shape in shapes}) == 1
+            if dim != named_dim and len({shape[dim] for shape in shapes}) == 1
         )
         index = tensor(call, 1).shape
         if not self._adds or index != shapes[-1] or not index:
@@ -107,8 +107,8 @@ class Scatter(Family):
         added = Split(
             name="added",
             role="reduction",
-            extent=index[own],
-            inputs=(None, own, own),
+            extent=index[named_dim],
+            inputs=(None, named_dim, named_dim),
             outputs=(None,),
             once=(0,),
         )
@@ -138,16 +138,16 @@ class IndexAdd(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Other dims; what is added."""
         rank = len(call.outputs[0].shape)
-        own = position(integer(call, "dim"), rank)
+        named_dim = position(integer(call, "dim"), rank)
         added = Split(
             name="added",
             role="reduction",
             extent=tensor(call, 1).elements,
-            inputs=(None, 0, own),
+            inputs=(None, 0, named_dim),
             outputs=(None,),
             once=(0,),
         )
-        others = (along(dim, call, (dim, None, dim)) for dim in range(rank) if dim != own)
+        others = (along(dim, call, (dim, None, dim)) for dim in range(rank) if dim != named_dim)
         return (*others, added)
 
     def flops(self, call: Call) -> int:
@@ -191,19 +191,19 @@ class Index(Family):
         """Positions, and the dims of x that are not indexed."""
         shape, at, kept = indexed_layout(tensor(call, 0), call.inputs[1:])
         indices = call.inputs[1:]
-        found = []
+        splits = []
         for out in range(len(call.outputs[0].shape)):
-            own = out - at
-            if 0 <= own < len(shape):
+            index_dim = out - at
+            if 0 <= index_dim < len(shape):
                 cuts = tuple(
-                    None if spec is None else stretched(spec.shape, own, len(shape))
+                    None if spec is None else stretched(spec.shape, index_dim, len(shape))
                     for spec in indices
                 )
-                found.append(along(out, call, (None, *cuts)))
+                splits.append(along(out, call, (None, *cuts)))
             else:
-                dim = kept[out if own < 0 else out - len(shape)]
-                found.append(along(out, call, (dim, *(None,) * len(indices))))
-        return tuple(found)
+                dim = kept[out if index_dim < 0 else out - len(shape)]
+                splits.append(along(out, call, (dim, *(None,) * len(indices))))
+        return tuple(splits)
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The positions."""
@@ -249,12 +249,12 @@ class IndexWritten(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims; a src without dims is a number."""
         rank = len(call.outputs[0].shape)
-        own = position(integer(call, "dim"), rank)
+        named_dim = position(integer(call, "dim"), rank)
         with_dims = [spec is not None and bool(spec.shape) for spec in call.inputs[2:]]
         return tuple(
             along(dim, call, (dim, None, *(dim if own_dims else None for own_dims in with_dims)))
             for dim in range(rank)
-            if dim != own
+            if dim != named_dim
         )
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
@@ -282,12 +282,12 @@ class Search(Family):
         """The dims of the values; with rows of boundaries the last is cut in the values alone."""
         rank = len(call.outputs[0].shape)
         rows = len(tensor(call, 1 - self._values).shape) - 1
-        found = []
+        splits = []
         for dim in range(rank):
             cuts: list[int | None] = [dim if dim < rows else None] * len(call.inputs)
             cuts[self._values] = dim
-            found.append(along(dim, call, tuple(cuts)))
-        return (*found, self._boundaries(call))
+            splits.append(along(dim, call, tuple(cuts)))
+        return (*splits, self._boundaries(call))
 
     def _boundaries(self, call: Call) -> Split:
         """A place is how many boundaries lie before it, so that parts of them add up."""

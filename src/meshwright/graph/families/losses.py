@@ -74,11 +74,11 @@ class ClassLoss(Family):
         rest = (None,) * (len(call.inputs) - 2)
         counted = reduction == MEAN and self._by_class(call)
         dims = [dim for dim in range(len(scores)) if dim != 1]
-        found = []
+        splits = []
         for dim in dims[:1] if counted else dims:
             role: Role = role_of(dim) if reduction == NONE else "reduction"
             out = dim - 1 if dim > 1 else dim
-            found.append(
+            splits.append(
                 Split(
                     name=name_of(dim),
                     role=role,
@@ -87,7 +87,7 @@ class ClassLoss(Family):
                     outputs=(out if reduction == NONE else None,),
                 )
             )
-        return (*found, self._classes(call, scores))
+        return (*splits, self._classes(call, scores))
 
     def _classes(self, call: Call, scores: tuple[int, ...]) -> Split:
         """Class weights stay whole: every part tells by them what a mean divides by."""

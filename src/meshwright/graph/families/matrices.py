@@ -70,7 +70,7 @@ class Batched(Family):
         """The batch dims."""
         batch, _ = self._taken(call)
         named = list(zip(call.inputs, self._operands, strict=True))
-        fronts = [spec.shape[: len(spec.shape) - len(own)] for spec, own in named if spec]
+        fronts = [spec.shape[: len(spec.shape) - len(labels)] for spec, labels in named if spec]
         batches = (
             along(dim, call, tuple(stretched(front, dim, len(batch)) for front in fronts))
             for dim in range(len(batch))
@@ -82,8 +82,8 @@ class Batched(Family):
         if SIDES not in self._results[0]:
             return ()
         last = tuple(
-            len(tensor(call, place).shape) - 1 if SIDES in own else None
-            for place, own in enumerate(self._operands)
+            len(tensor(call, place).shape) - 1 if SIDES in labels else None
+            for place, labels in enumerate(self._operands)
         )
         out = len(call.outputs[0].shape) - 1
         extent = call.outputs[0].shape[out]
@@ -121,18 +121,18 @@ class Distances(Family):
         """Batches and rows; vectors whose distance is a sum also along them."""
         a, b = tensor(call, 0).shape, tensor(call, 1).shape
         rank = len(call.outputs[0].shape)
-        found = [
+        splits = [
             along(dim, call, (stretched(a[:-2], dim, rank - 2), stretched(b[:-2], dim, rank - 2)))
             for dim in range(rank - 2)
         ]
-        found.append(along(rank - 2, call, (len(a) - 2, None)))
-        found.append(along(rank - 1, call, (None, len(b) - 2)))
+        splits.append(along(rank - 2, call, (len(a) - 2, None)))
+        splits.append(along(rank - 1, call, (None, len(b) - 2)))
         if call.get("p", 2.0) == 1:
             inner = (len(a) - 1, len(b) - 1)
-            found.append(
+            splits.append(
                 Split(name="inner", role="reduction", extent=a[-1], inputs=inner, outputs=(None,))
             )
-        return tuple(found)
+        return tuple(splits)
 
     def flops(self, call: Call) -> int:
         """A difference, a power and a sum for each pair of elements."""
@@ -162,15 +162,15 @@ class Vectors(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
-        shape, own = self._shape(call)
+        shape, vector_dim = self._shape(call)
         operands = [tensor(call, 0).shape, tensor(call, 1).shape]
-        found = []
+        splits = []
         for dim in range(len(shape)):
-            if dim != own:
-                out = dim if self._keeps or dim < own else dim - 1
+            if dim != vector_dim:
+                out = dim if self._keeps or dim < vector_dim else dim - 1
                 cut = tuple(stretched(operand, dim, len(shape)) for operand in operands)
-                found.append(along(out, call, cut))
-        return tuple(found)
+                splits.append(along(out, call, cut))
+        return tuple(splits)
 
     def flops(self, call: Call) -> int:
         """Three products and sums for each element."""

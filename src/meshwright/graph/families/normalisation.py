@@ -62,8 +62,8 @@ class LayerNorm(Family):
             raise ShapeError(f"x is {x.shape}, its last dims are not {normed}")
         if call.kind != "native_layer_norm":
             return (x,)
-        told = Spec(x.dtype, x.shape[: self._leading(call)] + (1,) * len(normed))
-        return x, told, told
+        statistics = Spec(x.dtype, x.shape[: self._leading(call)] + (1,) * len(normed))
+        return x, statistics, statistics
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """The dims that are not normed."""
@@ -179,7 +179,7 @@ class BatchNorm(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim."""
-        x, own = tensor(call, 0).shape, _of_channels(call)
+        x, channel_dims = tensor(call, 0).shape, _of_channels(call)
         statistics = 2 * x[1] if call.get("training", True) else 0
         names = ("sample", "channel", *SPATIAL_NAMES.get(len(x) - 2, ()))
         return tuple(
@@ -187,7 +187,7 @@ class BatchNorm(Family):
                 name=name,
                 role="parameter" if dim == 1 else "sample" if dim == 0 else "attribute",
                 extent=x[dim],
-                inputs=(dim, *(own if dim == 1 else (None,) * len(own))),
+                inputs=(dim, *(channel_dims if dim == 1 else (None,) * len(channel_dims))),
                 outputs=(dim,),
                 statistics=0 if dim == 1 else statistics,
             )

@@ -166,11 +166,11 @@ class AdaptiveMean(Family):
         """Spatial dims at windows that do not overlap; none where they do."""
         x, out = tensor(call, 0).shape, call.outputs[0].shape
         lead = len(x) - self._spatial
-        found = list(plain_splits(call, self._spatial))
+        splits = list(plain_splits(call, self._spatial))
         to_one = all(size == 1 for size in out[lead:])
         for dim, name in enumerate(SPATIAL_NAMES[self._spatial], lead):
             if to_one:
-                found.append(
+                splits.append(
                     Split(
                         name=name,
                         role="reduction",
@@ -180,7 +180,7 @@ class AdaptiveMean(Family):
                     )
                 )
             elif x[dim] % out[dim] == 0:
-                found.append(
+                splits.append(
                     Split(
                         name=name,
                         role="attribute",
@@ -189,7 +189,7 @@ class AdaptiveMean(Family):
                         outputs=(dim,),
                     )
                 )
-        return tuple(found)
+        return tuple(splits)
 
     def flops(self, call: Call) -> int:
         """One for each input element."""

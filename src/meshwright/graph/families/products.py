@@ -127,7 +127,7 @@ class MatrixProduct(Family):
         a, b = tensor(call, self._first).shape, tensor(call, self._first + 1).shape
         out = call.outputs[0].shape
         rows = len(out) - (len(a) > 1) - (len(b) > 1)
-        found = []
+        splits = []
         for dim in range(len(out)):
             role: Role = role_of(dim)
             name = "sample" if dim == 0 else f"batch{dim}"
@@ -140,9 +140,9 @@ class MatrixProduct(Family):
                 name, cut = "sample" if dim == 0 else "row", (len(a) - 2, None)
             else:
                 name, role, cut = "channel", "parameter", (None, len(b) - 1)
-            found.append(self._split(call, name, role, out[dim], cut, dim))
+            splits.append(self._split(call, name, role, out[dim], cut, dim))
         inner = (len(a) - 1, max(len(b) - 2, 0))
-        return (*found, self._split(call, "inner", "reduction", a[-1], inner, None))
+        return (*splits, self._split(call, "inner", "reduction", a[-1], inner, None))
 
     def _split(
         self,

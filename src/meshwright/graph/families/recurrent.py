@@ -47,7 +47,7 @@ def gates_of(call: Call) -> dict[int, int]:
         return {}
     gates, hidden = 2 + family.states, tensor(call, 1).shape[-1]
     weights = call.inputs[1 + family.states :]
-    if any(own is None or own.shape[0] != gates * hidden for own in weights):
+    if any(weight is None or weight.shape[0] != gates * hidden for weight in weights):
         return {}
     return {1 + family.states + i: gates for i in range(len(weights))}
 
@@ -169,10 +169,12 @@ class Recurrent(Family):
         per_cell = self._per_cell(call)
         reads_x = [i % per_cell == 0 and i < directions * per_cell for i in range(len(matrices))]
         for_x = sum(2 * steps * n for n, first in zip(matrices, reads_x, strict=True) if first)
-        for_state = sum(2 * samples * n for n, own in zip(matrices, recurs, strict=True) if own)
+        for_state = sum(
+            2 * samples * n for n, recurring in zip(matrices, recurs, strict=True) if recurring
+        )
         weights = tuple(
-            2 * steps * n + (0 if first else 2 * (steps - samples if own else steps) * n)
-            for n, first, own in zip(matrices, reads_x, recurs, strict=True)
+            2 * steps * n + (0 if first else 2 * (steps - samples if recurring else steps) * n)
+            for n, first, recurring in zip(matrices, reads_x, recurs, strict=True)
         )
         return (for_x, for_state, *(0,) * (self.states - 1), *weights)
 
@@ -203,8 +205,8 @@ class Cell(Family):
         """The new states look like the old ones, in a piece as many units as it computes."""
         hidden = tensor(call, 1)
         if _are_apart(call, self.states):
-            own = tensor(call, 1 + self.states).shape[1]
-            hidden = Spec(hidden.dtype, (*hidden.shape[:-1], own))
+            width = tensor(call, 1 + self.states).shape[1]
+            hidden = Spec(hidden.dtype, (*hidden.shape[:-1], width))
         return (hidden, *(tensor(call, 1 + i) for i in range(1, self.states)))
 
     def splits(self, call: Call) -> tuple[Split, ...]:
@@ -217,9 +219,9 @@ class Cell(Family):
             inputs=(0,) * (1 + self.states) + (None,) * others,
             outputs=(0,) * self.states,
         )
-        found = (samples,) * (rank > 1)
+        splits = (samples,) * (rank > 1)
         if not _are_apart(call, self.states):
-            return found
+            return splits
         hidden = Split(
             name="hidden",
             role="parameter",
@@ -227,7 +229,7 @@ class Cell(Family):
             inputs=(None, None, *(rank - 1,) * (self.states - 1), *(1,) * others),
             outputs=(rank - 1,) * self.states,
         )
-        return (*found, hidden)
+        return (*splits, hidden)
 
     def _products(self, call: Call) -> tuple[int, int]:
         """Flops of the product with x and of that with the state."""

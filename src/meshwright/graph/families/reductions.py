@@ -97,11 +97,11 @@ class DimReduction(Family):
         """The dims that stay, and what is added up."""
         x, gone = tensor(call, 0).shape, reduced_dims(call)
         keep = bool(call.get("keepdim", False))
-        found = []
+        splits = []
         for dim, size in enumerate(x):
             if dim not in gone:
                 out = dim if keep else dim - sum(1 for other in gone if other < dim)
-                found.append(
+                splits.append(
                     Split(
                         name=name_of(dim),
                         role=role_of(dim),
@@ -111,7 +111,7 @@ class DimReduction(Family):
                     )
                 )
             elif self._additive:
-                found.append(
+                splits.append(
                     Split(
                         name=name_of(dim),
                         role="reduction",
@@ -120,7 +120,7 @@ class DimReduction(Family):
                         outputs=(None,),
                     )
                 )
-        return tuple(found)
+        return tuple(splits)
 
     def flops(self, call: Call) -> int:
         """One for each input element."""
@@ -253,9 +253,9 @@ class Order(Family):
 def other_dims(call: Call) -> tuple[Split, ...]:
     """Cuts along every dim but the one that the call names; a call names the last by default."""
     rank = len(tensor(call, 0).shape)
-    own = position(integer(call, "dim", -1), rank)
+    named_dim = position(integer(call, "dim", -1), rank)
     count = len(call.inputs)
-    return tuple(along(dim, call, (dim,) * count) for dim in range(rank) if dim != own)
+    return tuple(along(dim, call, (dim,) * count) for dim in range(rank) if dim != named_dim)
 
 
 KINDS: Mapping[str, Family] = {

@@ -151,8 +151,8 @@ class Squeeze(Family):
         x = tensor(call, 0).shape
         named = call.get("dim")
         dims = range(len(x)) if named is None else integers(call, "dim")
-        found = {position(dim, len(x)) for dim in dims}
-        return tuple(sorted(dim for dim in found if x and x[dim] == 1))
+        positions = {position(dim, len(x)) for dim in dims}
+        return tuple(sorted(dim for dim in positions if x and x[dim] == 1))
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """What is left."""
@@ -191,8 +191,8 @@ def reshape_splits(call: Call) -> tuple[Split, ...]:
     if 0 in before:
         return ()
     return tuple(
-        Split(name=name_of(out), role=role_of(out), extent=units, inputs=(own,), outputs=(out,))
-        for own, out, units in common_cuts(before, after)
+        Split(name=name_of(out), role=role_of(out), extent=units, inputs=(dim,), outputs=(out,))
+        for dim, out, units in common_cuts(before, after)
     )
 
 

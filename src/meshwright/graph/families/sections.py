@@ -65,9 +65,9 @@ class Slice(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
-        own, _ = self._range(call)
+        named_dim, _ = self._range(call)
         dims = range(len(call.outputs[0].shape))
-        return tuple(along(dim, call, (dim,)) for dim in dims if dim != own)
+        return tuple(along(dim, call, (dim,)) for dim in dims if dim != named_dim)
 
 
 @final
@@ -85,9 +85,9 @@ class Select(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
-        own = position(integer(call, "dim", 0), len(tensor(call, 0).shape))
+        named_dim = position(integer(call, "dim", 0), len(tensor(call, 0).shape))
         rank = len(call.outputs[0].shape)
-        return tuple(along(dim, call, (dim + (dim >= own),)) for dim in range(rank))
+        return tuple(along(dim, call, (dim + (dim >= named_dim),)) for dim in range(rank))
 
 
 @final
@@ -118,10 +118,12 @@ class Cut(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
         x = tensor(call, 0).shape
-        own = position(integer(call, "dim", 0), len(x))
+        named_dim = position(integer(call, "dim", 0), len(x))
         gone = call.kind == "unbind"
         return tuple(
-            along(dim - (gone and dim > own), call, (dim,)) for dim in range(len(x)) if dim != own
+            along(dim - (gone and dim > named_dim), call, (dim,))
+            for dim in range(len(x))
+            if dim != named_dim
         )
 
 
@@ -148,9 +150,9 @@ class Concatenate(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
         rank = len(call.outputs[0].shape)
-        own = position(integer(call, "dim", 0), rank)
+        named_dim = position(integer(call, "dim", 0), rank)
         count = len(call.inputs)
-        return tuple(along(dim, call, (dim,) * count) for dim in range(rank) if dim != own)
+        return tuple(along(dim, call, (dim,) * count) for dim in range(rank) if dim != named_dim)
 
 
 @final
@@ -169,10 +171,12 @@ class Stack(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All old dims."""
         rank = len(call.outputs[0].shape)
-        own = position(integer(call, "dim", 0), rank)
+        named_dim = position(integer(call, "dim", 0), rank)
         count = len(call.inputs)
         return tuple(
-            along(dim, call, (dim - (dim > own),) * count) for dim in range(rank) if dim != own
+            along(dim, call, (dim - (dim > named_dim),) * count)
+            for dim in range(rank)
+            if dim != named_dim
         )
 
 
@@ -185,12 +189,12 @@ class Expand(Family):
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The size asked for; -1 keeps a dim."""
         x, size = tensor(call, 0), integers(call, "size")
-        own = (1,) * (len(size) - len(x.shape)) + x.shape
-        for have, wanted in zip(own, size, strict=True):
+        padded = (1,) * (len(size) - len(x.shape)) + x.shape
+        for have, wanted in zip(padded, size, strict=True):
             if have not in (1, wanted) and wanted != -1:
                 raise ShapeError(f"{x.shape} does not stretch to {size}")
         shape = tuple(
-            have if wanted == -1 else wanted for have, wanted in zip(own, size, strict=True)
+            have if wanted == -1 else wanted for have, wanted in zip(padded, size, strict=True)
         )
         return (Spec(x.dtype, shape),)
 
@@ -215,8 +219,8 @@ class Repeat(Family):
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """Each size times its copies."""
         x, copies = tensor(call, 0), integers(call, "repeats")
-        own = (1,) * (len(copies) - len(x.shape)) + x.shape
-        return (Spec(x.dtype, tuple(n * c for n, c in zip(own, copies, strict=True))),)
+        padded = (1,) * (len(copies) - len(x.shape)) + x.shape
+        return (Spec(x.dtype, tuple(n * c for n, c in zip(padded, copies, strict=True))),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Dims with one copy."""
@@ -254,8 +258,8 @@ class RepeatInterleave(Family):
 class Pad(Family):
     """constant_pad_nd, reflection_pad1d ...: before and after each dim, for the last dim first."""
 
-    def __init__(self, told: str = "pad") -> None:
-        self._told = told
+    def __init__(self, key: str = "pad") -> None:
+        self._told = key
 
     def _pads(self, call: Call) -> list[tuple[int, int]]:
         rank, pad = len(tensor(call, 0).shape), integers(call, self._told)
@@ -290,8 +294,8 @@ class Windows(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other old dims."""
         rank = len(tensor(call, 0).shape)
-        own = position(integer(call, "dimension"), rank)
-        return tuple(along(dim, call, (dim,)) for dim in range(rank) if dim != own)
+        named_dim = position(integer(call, "dimension"), rank)
+        return tuple(along(dim, call, (dim,)) for dim in range(rank) if dim != named_dim)
 
 
 @final
@@ -337,10 +341,12 @@ class SectionWritten(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
         rank = len(call.outputs[0].shape)
-        own = position(integer(call, "dim", 0), rank)
+        named_dim = position(integer(call, "dim", 0), rank)
         gone = call.kind == "select_scatter"
         return tuple(
-            along(dim, call, (dim, dim - (gone and dim > own))) for dim in range(rank) if dim != own
+            along(dim, call, (dim, dim - (gone and dim > named_dim)))
+            for dim in range(rank)
+            if dim != named_dim
         )
 
 

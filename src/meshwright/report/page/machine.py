@@ -37,37 +37,37 @@ class DeviceKind(NamedTuple):
 def kinds_of(plan: Plan) -> list[DeviceKind]:
     """The ways in which units lie on the machine, those with the most work first."""
     whole = sum(map(work, plan.units))
-    places = zip(*(own.coordinates() for own in plan.layout.values()), strict=True)
-    seats = [STAGE if len(set(own)) > 1 else UNUSED for own in places]
+    places = zip(*(layout.coordinates() for layout in plan.layout.values()), strict=True)
+    seats = [STAGE if len(set(coordinates)) > 1 else UNUSED for coordinates in places]
     shares: dict[tuple[str, ...], tuple[float, int]] = {}
     for unit in plan.units:
         pairs = zip(plan.layout[unit.name].roles, seats, strict=True)
         roles = tuple(seat if role.startswith(IDLE) else role for role, seat in pairs)
         share, count = shares.get(roles, (0.0, 0))
-        own = work(unit) / whole if whole else 1 / len(plan.units)
-        shares[roles] = share + own, count + 1
-    found = [DeviceKind(roles, share, count) for roles, (share, count) in shares.items()]
-    return sorted(found, key=lambda own: (-own.share, -own.units))
+        part = work(unit) / whole if whole else 1 / len(plan.units)
+        shares[roles] = share + part, count + 1
+    kinds = [DeviceKind(roles, share, count) for roles, (share, count) in shares.items()]
+    return sorted(kinds, key=lambda kind: (-kind.share, -kind.units))
 
 
-def roles_of(kind: DeviceKind, own: Sequence[MeshFactor]) -> list[Role]:
+def roles_of(kind: DeviceKind, factors: Sequence[MeshFactor]) -> list[Role]:
     """The roles of a kind: where units sit first, copies last."""
     order = {STAGE: -1, SAMPLE: 1, REPLICA: 2, UNUSED: 3}
-    found = []
+    roles = []
     for name in sorted(dict.fromkeys(kind.roles), key=lambda name: order.get(name, 0)):
         numbers = tuple(n for n, role in enumerate(kind.roles) if role == name)
         ways = 1
         for number in numbers:
-            ways *= own[number].size
-        found.append(Role(name, numbers, ways))
-    return found
+            ways *= factors[number].size
+        roles.append(Role(name, numbers, ways))
+    return roles
 
 
 def machine_section(simulation: Simulation) -> Markup:
     """The levels with their links, and the drawings."""
     plan = simulation.plan
     kinds = kinds_of(plan)
-    drawings = [_kind(plan, own, number) for number, own in enumerate(kinds[:KINDS_SHOWN])]
+    drawings = [_kind(plan, kind, number) for number, kind in enumerate(kinds[:KINDS_SHOWN])]
     rest = len(kinds) - KINDS_SHOWN
     more = f"{rest} more ways to lie on the machine are in the graph below." if rest > 0 else ""
     device = plan.cluster.device
@@ -90,7 +90,7 @@ def machine_section(simulation: Simulation) -> Markup:
 def _levels(simulation: Simulation) -> Markup:
     """Every link with how busy it is."""
     cluster = simulation.plan.cluster
-    busy = {own.kind: own.busiest_share for own in occupancies(simulation)}
+    busy = {occupancy.kind: occupancy.busiest_share for occupancy in occupancies(simulation)}
     rows = [
         (
             f"{level.cardinality} {level.name}",
@@ -139,7 +139,7 @@ def _named(role: Role) -> str:
 
 def _matrix(cluster: Cluster, kind: DeviceKind, roles: Sequence[Role]) -> Markup:
     """P²'s parallelism matrix: how many ways each level splits each role."""
-    found = matrix(Layout(kind.roles), cluster)
+    degrees = matrix(Layout(kind.roles), cluster)
     heads = ("role", *(f"{name}>" for name in cluster.level_names), "ways>")
-    rows = [(own.name, *map(str, found[own.name]), str(own.ways)) for own in roles]
+    rows = [(role.name, *map(str, degrees[role.name]), str(role.ways)) for role in roles]
     return table(heads, rows, "Parallelism matrix")

@@ -30,11 +30,11 @@ def element(name: str, /, *children: str, **attributes: str | bool | None) -> Ma
     """
     words = [name]
     for key, value in attributes.items():
-        own = key.rstrip("_").replace("_", "-")
+        attribute = key.rstrip("_").replace("_", "-")
         if value is True:
-            words.append(own)
+            words.append(attribute)
         elif value is not None and value is not False:
-            words.append(f'{own}="{escape(value)}"')
+            words.append(f'{attribute}="{escape(value)}"')
     begin = f"<{' '.join(words)}>"
     if name in VOID:
         return Markup(begin)
@@ -47,7 +47,7 @@ def joined(parts: Iterable[str]) -> Markup:
     >>> joined(["1 < 2", element("br")])
     '1 &lt; 2<br>'
     """
-    return Markup("".join(own if isinstance(own, Markup) else escape(own) for own in parts))
+    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
 def table(
@@ -63,8 +63,8 @@ def table(
         return element(
             "tr",
             *(
-                element(kind, cell, class_=own, scope=scope)
-                for cell, own in zip(cells, kinds, strict=True)
+                element(kind, cell, class_=css_class, scope=scope)
+                for cell, css_class in zip(cells, kinds, strict=True)
             ),
             class_="chosen" if marked else None,
         )

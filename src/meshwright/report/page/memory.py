@@ -21,34 +21,34 @@ MOST_DEVICES = 24
 def memory_document(simulation: Simulation, limit: Bytes) -> Document:
     """What memory.js draws, the fullest device first."""
     problem, timeline = simulation.problem, simulation.timeline
-    found: dict[bytes, tuple[MemoryCurve, int]] = {}
+    by_content: dict[bytes, tuple[MemoryCurve, int]] = {}
     for curve in curves(problem, problem.roles, timeline):
         key = curve.bytes.tobytes() + curve.nanoseconds.tobytes()
-        first, count = found.get(key, (curve, 0))
-        found[key] = first, count + 1
-    ranked = sorted(found.values(), key=lambda own: -int(own[0].bytes.max()))
+        first, count = by_content.get(key, (curve, 0))
+        by_content[key] = first, count + 1
+    ranked = sorted(by_content.values(), key=lambda pair: -int(pair[0].bytes.max()))
     return {
         "step": timeline.makespan,
         "limit": limit,
         "device": problem.cluster.device.memory,
         "leftOut": max(0, len(ranked) - MOST_DEVICES),
         "devices": [
-            _document(*own, timeline.makespan)
+            _document(*pair, timeline.makespan)
             | {"framework": simulation.prediction.memory.framework}
-            for own in ranked[:MOST_DEVICES]
+            for pair in ranked[:MOST_DEVICES]
         ],
     }
 
 
 def _document(curve: MemoryCurve, alike: int, makespan: int) -> Document:
-    at, own = kept(curve, makespan), curve.standing
-    activations = curve.kept[at] + round(own.inputs)
-    workspace = curve.passing[at] + round(own.libraries)
+    at, standing = kept(curve, makespan), curve.standing
+    activations = curve.kept[at] + round(standing.inputs)
+    workspace = curve.passing[at] + round(standing.libraries)
     return {
         "name": curve.device if alike == 1 else f"{curve.device} (+{alike - 1} alike)",
         "ns": curve.nanoseconds[at].tolist(),
-        "parameters": round(own.parameters),
-        "optimizer": round(own.optimizer),
+        "parameters": round(standing.parameters),
+        "optimizer": round(standing.optimizer),
         "gradients": curve.gradients[at].tolist(),
         "activations": activations.tolist(),
         "workspace": workspace.tolist(),

@@ -39,8 +39,8 @@ def blocks(plan: Plan) -> Iterator[Block]:
     runs = groupby(numbered, key=lambda it: layer.get(it[1].name))
     copies = [(key, tuple(number for number, _ in run)) for key, run in runs]
 
-    def alike(own: tuple[tuple[int, int] | None, tuple[int, ...]]) -> tuple[object, ...]:
-        key, numbers = own
+    def alike(copy: tuple[tuple[int, int] | None, tuple[int, ...]]) -> tuple[object, ...]:
+        key, numbers = copy
         if key is None:
             return (numbers[0],)
         units = [plan.units[number] for number in numbers]
@@ -48,8 +48,8 @@ def blocks(plan: Plan) -> Iterator[Block]:
         return key[0], *calls, *(_seatless(plan.layout[unit.name]) for unit in units)
 
     for _, same in groupby(copies, key=alike):
-        found = list(same)
-        yield Block(tuple(numbers for _, numbers in found))
+        repeats = list(same)
+        yield Block(tuple(numbers for _, numbers in repeats))
 
 
 def _seatless(layout: Layout) -> tuple[str, ...]:
@@ -63,15 +63,18 @@ def pattern(names: Sequence[str]) -> str:
     ('layers.*.norm', 'a_*')
     """
     words = [re.split(r"(\d+)", name) for name in names]
-    if len({len(own) for own in words}) > 1:
+    if len({len(pieces) for pieces in words}) > 1:
         return names[0]
-    columns = [set(own) for own in zip(*words, strict=True)]
-    return "".join(next(iter(own)) if len(own) == 1 else "*" for own in columns)
+    columns = [set(column) for column in zip(*words, strict=True)]
+    return "".join(next(iter(column)) if len(column) == 1 else "*" for column in columns)
 
 
 def graph_document(simulation: Simulation) -> Document:
     """What graph.js shows."""
-    plan, operators = simulation.plan, {own.name: own for own in simulation.plan.graph.operators}
+    plan, operators = (
+        simulation.plan,
+        {operator.name: operator for operator in simulation.plan.graph.operators},
+    )
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:
@@ -80,20 +83,24 @@ def graph_document(simulation: Simulation) -> Document:
     units = []
     for unit, spent in zip(plan.units, spent_by_unit(simulation), strict=True):
         layout = by_level([plan.layout[unit.name]], plan.cluster)
-        members = [_member(operators[own.operator], number) for own in unit.members]
-        times = [round(own * NANO) for own in (spent.computing, spent.moving)]
+        members = [_member(operators[member.operator], number) for member in unit.members]
+        times = [round(seconds * NANO) for seconds in (spent.computing, spent.moving)]
         units.append([number(layout), *times, members])
-    found = [{"copies": own.copies, "names": _patterns(plan, own)} for own in blocks(plan)]
+    documents = [
+        {"copies": block.copies, "names": _patterns(plan, block)} for block in blocks(plan)
+    ]
     step = simulation.timeline.makespan
-    return {"step": step, "texts": list(texts), "units": units, "blocks": found}
+    return {"step": step, "texts": list(texts), "units": units, "blocks": documents}
 
 
 def _member(operator: Operator, number: Callable[[str], int]) -> list[str | int]:
     """The name, what it computes and what it makes."""
-    made = [f"{own.dtype} {' × '.join(map(str, own.shape)) or '1'}" for own in operator.outputs]
+    texts = [
+        f"{tensor.dtype} {' × '.join(map(str, tensor.shape)) or '1'}" for tensor in operator.outputs
+    ]
     shapes = ", ".join(
-        f"{len(list(same))} of {text}" if made.count(text) > 1 else text
-        for text, same in groupby(made)
+        f"{len(list(same))} of {text}" if texts.count(text) > 1 else text
+        for text, same in groupby(texts)
     )
     return [operator.name, number(operator.kind), number(shapes)]
 

@@ -144,7 +144,7 @@ def _drawn_by_script(name: str, lead: str) -> Markup:
 
 
 def _header(title: str, sections: Sequence[Section]) -> Markup:
-    links = [element("a", own.title, href=f"#{own.name}") for own in sections]
+    links = [element("a", section.title, href=f"#{section.name}") for section in sections]
     theme = element("button", "Theme: system", id="theme", type="button")
     return element(
         "header",
@@ -154,9 +154,11 @@ def _header(title: str, sections: Sequence[Section]) -> Markup:
     )
 
 
-def _section(own: Section) -> Markup:
-    heading = element("h2", own.title, id=f"{own.name}-title")
-    return element("section", heading, own.body, id=own.name, aria_labelledby=f"{own.name}-title")
+def _section(section: Section) -> Markup:
+    heading = element("h2", section.title, id=f"{section.name}-title")
+    return element(
+        "section", heading, section.body, id=section.name, aria_labelledby=f"{section.name}-title"
+    )
 
 
 def _data(planned: PlanResult, simulation: Simulation) -> Markup:

@@ -41,23 +41,25 @@ class At(NamedTuple):
     digits: dict[int, int]
     varied: frozenset[int]
 
-    def part(self, role: Role, own: Sequence[MeshFactor]) -> int:
+    def part(self, role: Role, factors: Sequence[MeshFactor]) -> int:
         """Which part of a role the first of them works on."""
-        sizes = [own[number].size for number in role.factors]
+        sizes = [factors[number].size for number in role.factors]
         return from_digits([self.digits.get(number, 0) for number in role.factors], sizes)
 
-    def words(self, role: Role, own: Sequence[MeshFactor]) -> str:
+    def words(self, role: Role, factors: Sequence[MeshFactor]) -> str:
         """Which part of a role they work on, or that it differs."""
-        return "*" if self.varied.intersection(role.factors) else str(self.part(role, own))
+        return "*" if self.varied.intersection(role.factors) else str(self.part(role, factors))
 
 
 class Picture:
     """Boxes in boxes."""
 
-    def __init__(self, cluster: Cluster, own: Sequence[MeshFactor], roles: Sequence[Role]) -> None:
-        self.cluster, self.own, self.roles = cluster, own, roles
+    def __init__(
+        self, cluster: Cluster, factors: Sequence[MeshFactor], roles: Sequence[Role]
+    ) -> None:
+        self.cluster, self.own, self.roles = cluster, factors, roles
         self.levels = [
-            [n for n, factor in enumerate(own) if factor.level == depth]
+            [n for n, factor in enumerate(factors) if factor.level == depth]
             for depth in range(len(cluster.levels))
         ]
 
@@ -122,7 +124,9 @@ class Picture:
     def _at(self, depth: int, members: Sequence[int], outer: At) -> At:
         """Members of a level, inside of what they lie in."""
         digits = [self._digits(depth, member) for member in members]
-        varied = {n for n in self.levels[depth] if len({own[n] for own in digits}) > 1}
+        varied = {
+            n for n in self.levels[depth] if len({coordinates[n] for coordinates in digits}) > 1
+        }
         return At(outer.digits | digits[0], outer.varied | varied)
 
     def _digits(self, depth: int, member: int) -> dict[int, int]:
@@ -142,11 +146,11 @@ class Picture:
         for member in range(count):
             at = At(self._digits(depth, member), frozenset())
             runs.setdefault(tuple(at.part(role, self.own) for role in telling), []).append(member)
-        found = [tuple(own) for own in runs.values()]
-        yield from found[:FEWEST] if len(found) > most else found
-        if len(found) > most:
+        all_runs = [tuple(run) for run in runs.values()]
+        yield from all_runs[:FEWEST] if len(all_runs) > most else all_runs
+        if len(all_runs) > most:
             yield ()
-            yield found[-1]
+            yield all_runs[-1]
 
 
 def colours_of(part: int) -> str:

@@ -35,16 +35,16 @@ def progress_section(planned: PlanResult) -> Markup:
 def progress_document(planned: PlanResult) -> Document:
     """What progress.js draws."""
     return {
-        "history": [[own.seconds, own.step] for own in planned.history],
+        "history": [[point.seconds, point.step] for point in planned.history],
         "seconds": planned.seconds,
         "bound": planned.bound,
         "step": planned.best.prediction.step,
         "memory": planned.best.prediction.memory.total,
         "limit": planned.question.memory,
-        "baselines": [_point(name, own) for name, own in planned.baselines],
-        "front": [_point(own.plan.origin, own) for own in planned.front],
+        "baselines": [_point(name, candidate) for name, candidate in planned.baselines],
+        "front": [_point(candidate.plan.origin, candidate) for candidate in planned.front],
     }
 
 
-def _point(name: str, own: Candidate) -> list[str | float | int]:
-    return [name, own.prediction.step, own.prediction.memory.total]
+def _point(name: str, candidate: Candidate) -> list[str | float | int]:
+    return [name, candidate.prediction.step, candidate.prediction.memory.total]

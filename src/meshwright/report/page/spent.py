@@ -16,56 +16,56 @@ MOST = 20
 
 def spent_section(simulation: Simulation) -> Markup:
     """The critical path and what is busy beside it."""
-    found = spending(simulation)
-    waits = describe_categories(found.stretches)
-    parts = [element("p", f"A step: {waits}."), _path(found), _links(found)]
-    return joined([*parts, *([_collectives(found)] if found.collectives else [])])
+    spent = spending(simulation)
+    waits = describe_categories(spent.stretches)
+    parts = [element("p", f"A step: {waits}."), _path(spent), _links(spent)]
+    return joined([*parts, *([_collectives(spent)] if spent.collectives else [])])
 
 
-def _path(found: Spending) -> Markup:
+def _path(spent: Spending) -> Markup:
     rows = [
         (
-            own.category,
-            own.subject,
-            str(own.times),
-            format_seconds(own.seconds),
-            bar(own.share, f"{own.share:.1%}"),
+            stretch.category,
+            stretch.subject,
+            str(stretch.times),
+            format_seconds(stretch.seconds),
+            bar(stretch.share, f"{stretch.share:.1%}"),
         )
-        for own in found.stretches[:MOST]
+        for stretch in spent.stretches[:MOST]
     ]
-    rest = len(found.stretches) - len(rows)
+    rest = len(spent.stretches) - len(rows)
     left = f"; {counted(rest, 'shorter one')} not shown" if rest else ""
     heads = ("critical path", "namely~", "times>", "predicted>", "of the step")
     return table(heads, rows, f"The critical path, copies of a layer as one line{left}")
 
 
-def _links(found: Spending) -> Markup:
+def _links(spent: Spending) -> Markup:
     rows = [
         (
-            own.link,
-            format_gibibytes(own.bytes),
-            format_seconds(own.seconds),
-            bar(own.share, f"{own.share:.1%}"),
-            format_seconds(own.exposed),
+            link.link,
+            format_gibibytes(link.bytes),
+            format_seconds(link.seconds),
+            bar(link.share, f"{link.share:.1%}"),
+            format_seconds(link.exposed),
         )
-        for own in found.links
+        for link in spent.links
     ]
     heads = ("link", "carries>", "busy>", "of the step", "exposed>")
     return table(heads, rows, "The busiest link of every kind, predicted")
 
 
-def _collectives(found: Spending) -> Markup:
+def _collectives(spent: Spending) -> Markup:
     rows = [
         (
-            own.operation,
-            own.over,
-            own.purpose,
-            format_gibibytes(own.bytes),
-            str(own.times),
-            format_seconds(own.seconds),
-            format_seconds(own.exposed),
+            collective.operation,
+            collective.over,
+            collective.purpose,
+            format_gibibytes(collective.bytes),
+            str(collective.times),
+            format_seconds(collective.seconds),
+            format_seconds(collective.exposed),
         )
-        for own in found.collectives[:MOST]
+        for collective in spent.collectives[:MOST]
     ]
     heads = ("collective", "over~", "of~", "bytes>", "times>", "total>", "exposed>")
     return table(heads, rows, "Collectives; what is not exposed overlaps with something else")

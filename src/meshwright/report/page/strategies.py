@@ -41,9 +41,9 @@ SHOWN = 6
 def strategies_section(planned: PlanResult) -> Markup:
     """Baselines and the plan, with a bar for how long each takes."""
     named = [*planned.baselines, (FOUND, planned.best)]
-    least = min(own.prediction.step for _, own in named)
-    rows = [_strategy(planned, name, own, least) for name, own in named]
-    told = describe_refused(planned.refused) if planned.refused else ""
+    least = min(candidate.prediction.step for _, candidate in named)
+    rows = [_strategy(planned, name, candidate, least) for name, candidate in named]
+    refused = describe_refused(planned.refused) if planned.refused else ""
     return joined(
         [
             table(
@@ -52,25 +52,27 @@ def strategies_section(planned: PlanResult) -> Markup:
                 "Strategies, predicted; speed-ups are against the fastest baseline that fits",
                 chosen=len(rows) - 1,
             ),
-            joined(element("p", line, class_="note") for line in told.splitlines()),
+            joined(element("p", line, class_="note") for line in refused.splitlines()),
         ]
     )
 
 
-def _strategy(planned: PlanResult, name: str, own: Candidate, least: float) -> tuple[str, ...]:
-    found, ratio = own.prediction, speedup(planned, own)
-    lacking, done = missing(planned, own), throughput(*own)
+def _strategy(
+    planned: PlanResult, name: str, candidate: Candidate, least: float
+) -> tuple[str, ...]:
+    prediction, ratio = candidate.prediction, speedup(planned, candidate)
+    lacking, done = missing(planned, candidate), throughput(*candidate)
     return (
         name,
-        bar(least / found.step, format_seconds(found.step)),
+        bar(least / prediction.step, format_seconds(prediction.step)),
         "" if ratio is None else f"{ratio:.2f}x",
         format_rate(rate(done) / done.devices),
         mfu_cell(done),
-        str(own.plan.options.micro_batches),
-        format_seconds(found.compute),
-        format_seconds(exposed(found)),
-        format_gibibytes(found.moved),
-        format_gibibytes(found.memory.total),
+        str(candidate.plan.options.micro_batches),
+        format_seconds(prediction.compute),
+        format_seconds(exposed(prediction)),
+        format_gibibytes(prediction.moved),
+        format_gibibytes(prediction.memory.total),
         f"no, over {format_gibibytes(lacking)}" if lacking else "yes",
     )
 
@@ -81,9 +83,9 @@ def decisions_section(planned: PlanResult, decisions: Sequence[Decision]) -> Mar
     """
     if not decisions:
         return element("p", "Nobody asked for the runner-ups of the decisions.")
-    told = describe_decisions(decisions, len(decisions))
+    text = describe_decisions(decisions, len(decisions))
     first, rest = decisions[:SHOWN], decisions[SHOWN:]
-    parts = [element("p", told), _decisions(planned, first, "The largest decisions, predicted")]
+    parts = [element("p", text), _decisions(planned, first, "The largest decisions, predicted")]
     if rest:
         name = counted(len(rest), "more decision")
         folded = _decisions(planned, rest, "The other decisions, predicted")
@@ -93,7 +95,7 @@ def decisions_section(planned: PlanResult, decisions: Sequence[Decision]) -> Mar
 
 def _decisions(planned: PlanResult, decisions: Sequence[Decision], caption: str) -> Markup:
     plan, prediction = planned.best
-    rows = [decision_cells(own, prediction.step, plan) for own in decisions]
+    rows = [decision_cells(decision, prediction.step, plan) for decision in decisions]
     return table(HEADS, rows, caption)
 
 
@@ -113,12 +115,12 @@ def helps_section(
         columns = ("change~", "step with it>", "samples a second>", "note~")
         lines = [
             (
-                own.change,
-                "" if own.step is None else format_seconds(own.step),
-                "" if own.step is None else f"{own.gain:+.1%}",
-                own.note,
+                improvement.change,
+                "" if improvement.step is None else format_seconds(improvement.step),
+                "" if improvement.step is None else f"{improvement.gain:+.1%}",
+                improvement.note,
             )
-            for own in helps
+            for improvement in helps
         ]
         parts.append(table(columns, lines, "The same layouts with a change, predicted"))
     return joined(parts)

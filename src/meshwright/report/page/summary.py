@@ -53,9 +53,9 @@ def summary_section(planned: PlanResult) -> Markup:
     return joined(
         [
             element("p", f"{describe_question(planned)}."),
-            element("div", *(_card(*own) for own in cards), class_="cards"),
+            element("div", *(_card(*card) for card in cards), class_="cards"),
             element("h3", "What was decided"),
-            element("ul", *(element("li", own) for own in _decided(planned))),
+            element("ul", *(element("li", decision) for decision in _decided(planned))),
             *map(_told, _sentences(planned)),
         ]
     )

@@ -49,18 +49,20 @@ class Sum(NamedTuple):
 def sums_of(simulation: Simulation) -> list[Sum]:
     """All that differ, the largest first."""
     plan = with_programs(simulation.plan, simulation.problem)
-    found: dict[tuple[object, ...], list[PlannedReduction]] = {}
-    for own in plan.programs:
-        found.setdefault((own.over, own.beside, own.program), []).append(own)
+    groups: dict[tuple[object, ...], list[PlannedReduction]] = {}
+    for reduction in plan.programs:
+        groups.setdefault((reduction.over, reduction.beside, reduction.program), []).append(
+            reduction
+        )
     pricer = simulation.problem.prices.pricer
-    return [_sum(plan, pricer, alike) for alike in found.values()]
+    return [_sum(plan, pricer, alike) for alike in groups.values()]
 
 
 def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
-    own, cluster = alike[0], plan.cluster
-    inside, every = (sum(1 << f for f in numbers) for numbers in (own.over, own.beside))
+    largest, cluster = alike[0], plan.cluster
+    inside, every = (sum(1 << f for f in numbers) for numbers in (largest.over, largest.beside))
     hierarchy = summed_hierarchy(cluster, inside, every)
-    program = Program.parse(own.program)
+    program = Program.parse(largest.program)
     device = summed_devices(cluster, inside, every)
     groups = reduction_groups(hierarchy)
     members = set(groups[0])
@@ -69,9 +71,9 @@ def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
         for step in lower_program(hierarchy, program)
     )
     return Sum(
-        largest=own,
+        largest=largest,
         alike=len(alike),
-        priced=predict(hierarchy, program, pricer, own.bytes),
+        priced=predict(hierarchy, program, pricer, largest.bytes),
         together=tuple(sorted(device[n] for n in groups[0])),
         beside=len(groups),
         steps=steps,
@@ -80,33 +82,38 @@ def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
 
 def sums_section(simulation: Simulation) -> Markup:
     """Every different reduction, drawn."""
-    found = sums_of(simulation)
-    if not found:
+    reductions = sums_of(simulation)
+    if not reductions:
         return element("p", "Nothing is summed over several devices.")
-    drawn = [_drawn(simulation.plan, own, number) for number, own in enumerate(found[:MOST])]
-    rest = len(found) - MOST
+    drawn = [
+        _drawn(simulation.plan, reduction, number)
+        for number, reduction in enumerate(reductions[:MOST])
+    ]
+    rest = len(reductions) - MOST
     more = f"{counted(rest, 'smaller reduction')} not drawn." if rest > 0 else ""
     return joined([*drawn, element("p", more, class_="note")])
 
 
-def _drawn(plan: Plan, own: Sum, number: int) -> Markup:
-    size, time = format_gibibytes(own.largest.bytes), format_seconds(own.priced.seconds)
-    also = f" and {counted(own.alike - 1, 'smaller size')} alike" if own.alike > 1 else ""
-    beside = f"; {own.beside} such groups side by side" if own.beside > 1 else ""
-    steps = zip(own.priced.steps, own.steps, strict=True)
+def _drawn(plan: Plan, reduction: Sum, number: int) -> Markup:
+    size, time = format_gibibytes(reduction.largest.bytes), format_seconds(reduction.priced.seconds)
+    also = (
+        f" and {counted(reduction.alike - 1, 'smaller size')} alike" if reduction.alike > 1 else ""
+    )
+    beside = f"; {reduction.beside} such groups side by side" if reduction.beside > 1 else ""
+    steps = zip(reduction.priced.steps, reduction.steps, strict=True)
     cards = [
-        _step(plan.cluster, own, place, step, groups)
+        _step(plan.cluster, reduction, place, step, groups)
         for place, (step, groups) in enumerate(steps, start=1)
     ]
     return element(
         "details",
         element(
             "summary",
-            element("strong", f"{size} over {counted(len(own.together), 'device')}"),
-            f" ({_levels(plan, own.largest.over)})",
+            element("strong", f"{size} over {counted(len(reduction.together), 'device')}"),
+            f" ({_levels(plan, reduction.largest.over)})",
             f"{also}: {time} predicted",
         ),
-        element("p", f"{describe_program(own.priced.program)}{beside}."),
+        element("p", f"{describe_program(reduction.priced.program)}{beside}."),
         element("ol", *cards, class_="steps"),
         class_="sum",
         open=number == 0,
@@ -122,15 +129,17 @@ def _levels(plan: Plan, over: Sequence[int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in ways.items())
 
 
-def _step(cluster: Cluster, own: Sum, place: int, step: ProgramStepPrice, groups: Groups) -> Markup:
+def _step(
+    cluster: Cluster, reduction: Sum, place: int, step: ProgramStepPrice, groups: Groups
+) -> Markup:
     """A card for a step of a program."""
     name = describe_program(Program((step.instruction,)))
-    share = step.seconds / own.priced.seconds if own.priced.seconds else 0.0
+    share = step.seconds / reduction.priced.seconds if reduction.priced.seconds else 0.0
     of = f"{counted(len(groups), 'group')} of {counted(len(groups[0]), 'device')}"
     return element(
         "li",
         element("h4", f"{place}. {name}"),
-        _grid(cluster, own.together, groups),
+        _grid(cluster, reduction.together, groups),
         element(
             "dl",
             *_pair("groups", of),
@@ -155,7 +164,7 @@ def _grid(cluster: Cluster, together: Sequence[int], groups: Groups) -> Markup:
     if len(rows) == len(together):
         rows = {0: list(together)}
     lines = [
-        element("div", *_cells(own, group_of), class_="line") for own in list(rows.values())[:ROWS]
+        element("div", *_cells(row, group_of), class_="line") for row in list(rows.values())[:ROWS]
     ]
     if len(rows) > ROWS:
         lines.append(element("div", f"… {len(rows) - ROWS} more rows", class_="note"))

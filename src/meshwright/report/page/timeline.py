@@ -85,29 +85,29 @@ def rows_of(simulation: Simulation) -> TimelineRows:
         label = labels.setdefault(key, len(labels))
         span = TimelineSpan(use.start, use.hold, NUMBER[key[0]], label, micro[use.task])
         spans.setdefault(use.resource, []).append(span)
-    rows = _merged(problem, {r: tuple(own) for r, own in spans.items()})
-    texts = tuple((NUMBER[kind], subject_of(problem, kind, own)) for kind, own in labels)
+    rows = _merged(problem, {r: tuple(row_spans) for r, row_spans in spans.items()})
+    texts = tuple((NUMBER[kind], subject_of(problem, kind, subject)) for kind, subject in labels)
     return TimelineRows(tuple(rows[:MOST_ROWS]), texts, max(0, len(rows) - MOST_ROWS))
 
 
 def _merged(problem: StepModel, spans: dict[int, tuple[TimelineSpan, ...]]) -> list[TimelineRow]:
     """A row for each resource in the order of devices; those that do the same are one."""
     devices = resources_of_devices(problem)
-    found: dict[tuple[int, tuple[TimelineSpan, ...]], list[int]] = {}
+    merged: dict[tuple[int, tuple[TimelineSpan, ...]], list[int]] = {}
     for stream, links in devices:
         for resource in (stream, *links):
             if resource in spans:
                 key = int(problem.places.kind[resource]), spans[resource]
-                found.setdefault(key, []).append(resource)
+                merged.setdefault(key, []).append(resource)
     alike = problem.cluster.devices // len(devices)
     return [
         TimelineRow(
             name=problem.places.names[resources[0]],
             what=problem.prices.kinds[kind],
             alike=len(resources) * alike if not kind else len(resources),
-            spans=own,
+            spans=same_spans,
         )
-        for (kind, own), resources in found.items()
+        for (kind, same_spans), resources in merged.items()
     ]
 
 
@@ -117,36 +117,36 @@ def coarser(
     """At most so many spans: neighbours of one kind that are shorter than the nanoseconds told
     beside are one, as long as all of them.
     """
-    found, shortest = tuple(rows), 0
+    coarse, shortest = tuple(rows), 0
     longest = max((span.hold for row in rows for span in row.spans), default=0)
-    while sum(len(row.spans) for row in found) > most and shortest <= longest:
+    while sum(len(row.spans) for row in coarse) > most and shortest <= longest:
         shortest = max(1, 2 * shortest)
-        found = tuple(row._replace(spans=_joined(row.spans, shortest)) for row in rows)
-    return found, shortest
+        coarse = tuple(row._replace(spans=_joined(row.spans, shortest)) for row in rows)
+    return coarse, shortest
 
 
 def _joined(spans: Iterable[TimelineSpan], shortest: int) -> tuple[TimelineSpan, ...]:
-    found: list[TimelineSpan] = []
-    for (kind, short), run in groupby(spans, key=lambda own: (own.kind, own.hold < shortest)):
-        own = list(run)
-        if short and len(own) > 1:
-            total = sum(span.hold for span in own)
-            found.append(TimelineSpan(own[0].start, total, kind, SEVERAL, 0))
+    merged: list[TimelineSpan] = []
+    for (kind, short), run in groupby(spans, key=lambda span: (span.kind, span.hold < shortest)):
+        neighbours = list(run)
+        if short and len(neighbours) > 1:
+            total = sum(span.hold for span in neighbours)
+            merged.append(TimelineSpan(neighbours[0].start, total, kind, SEVERAL, 0))
         else:
-            found += own
-    return tuple(found)
+            merged += neighbours
+    return tuple(merged)
 
 
 def timeline_document(simulation: Simulation) -> Document:
     """What timeline.js draws: for each span the gap since the last one's end, and how long."""
-    found = rows_of(simulation)
-    rows, shortest = coarser(found.rows)
+    timeline = rows_of(simulation)
+    rows, shortest = coarser(timeline.rows)
     return {
         "step": simulation.timeline.makespan,
         "kinds": list(KINDS.values()),
-        "labels": [list(own) for own in found.labels],
+        "labels": [list(label) for label in timeline.labels],
         "rows": [_row(row) for row in rows],
-        "leftOut": found.left_out,
+        "leftOut": timeline.left_out,
         "joinedBelow": shortest,
         "microBatches": simulation.plan.options.micro_batches,
     }

@@ -75,9 +75,9 @@ class Catalogue:
 
     def _step(self, graph: int, step: EqualGraph) -> None:
         """Joins what a step leads to, if it is a graph here and computes the same."""
-        found = self._number(step.other)
-        if found is not None and sorted(step.names) == list(range(len(step.names))):
-            other = self._offsets[found] + place(step.names)
+        number = self._number(step.other)
+        if number is not None and sorted(step.names) == list(range(len(step.names))):
+            other = self._offsets[number] + place(step.names)
             self.join_equal(self._offsets[graph], other, guarded=step.guarded)
 
     def _number(self, packed: bytes) -> int | None:
@@ -147,11 +147,11 @@ class Catalogue:
         order = np.argsort(self._keys, kind="stable")
         keys = self._keys[order]
         bounds = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1], True])
-        found = [order[low:high] for low, high in pairwise(bounds.tolist()) if high - low > 1]
-        for own in sorted(found, key=lambda members: int(members[0])):
-            first = int(own[0])
+        classes = [order[low:high] for low, high in pairwise(bounds.tolist()) if high - low > 1]
+        for elements in sorted(classes, key=lambda members: int(members[0])):
+            first = int(elements[0])
             if self._offsets[self._owner(first)] == first:
-                yield own.tolist()
+                yield elements.tolist()
 
     def own_names(self, number: int) -> range:
         """The elements of a graph."""
@@ -159,9 +159,9 @@ class Catalogue:
 
 
 @cache
-def renamings(count: int, own: int) -> tuple[int, ...]:
+def renamings(count: int, number: int) -> tuple[int, ...]:
     """Where names number `own` go under each renaming in turn."""
-    called = orders(count)[own]
+    called = orders(count)[number]
     return tuple(place(tuple(order[name] for name in called)) for order in orders(count))
 
 

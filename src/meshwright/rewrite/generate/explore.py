@@ -88,7 +88,7 @@ def nothing() -> ExploredChunk:
 
 def explore(job: ExploreJob) -> ExploredChunk:
     """All canonical extensions of the job's graphs."""
-    templates, own = job.templates, width(job.templates)
+    templates, node_bytes = job.templates, width(job.templates)
     known = parse_definitions("\n".join(job.definitions))
     store, reducer = Store(templates, known), SubpatternReducer(templates, job.lesser)
     graphs: list[bytes] = []
@@ -96,13 +96,13 @@ def explore(job: ExploreJob) -> ExploredChunk:
     steps: list[EqualGraph] = []
     parents: list[bytes] = []
     for packed in job.parents:
-        for graph in sorted(extensions(unpack(packed, own), store)):
+        for graph in sorted(extensions(unpack(packed, node_bytes), store)):
             unread = outputs(graph, templates)
             if job.remaining and len(unread) <= OUTPUTS + job.remaining:
-                parents.append(pack(graph, own))
+                parents.append(pack(graph, node_bytes))
             if len(unread) <= OUTPUTS:
                 steps += _steps(graph, len(graphs), reducer, store)
-                graphs.append(pack(graph, own))
+                graphs.append(pack(graph, node_bytes))
                 keys += _keys(graph, unread, store)
     return ExploredChunk(
         graphs=tuple(graphs), keys=b"".join(keys), steps=tuple(steps), parents=tuple(parents)
@@ -166,8 +166,8 @@ def _keys(graph: Graph, unread: list[int], store: Store) -> Iterator[bytes]:
     rest = tuple(r for r in unread if r < end)
     count = len(variables(graph))
     for names in orders(count):
-        found = store.output_digests(renamed(graph, names), last, rest)
-        yield key(found, count)
+        digests = store.output_digests(renamed(graph, names), last, rest)
+        yield key(digests, count)
 
 
 def key(digests: list[int], count: int) -> bytes:
@@ -180,8 +180,8 @@ def _steps(
     graph: Graph, number: int, reducer: SubpatternReducer, store: Store
 ) -> Iterator[EqualGraph]:
     """Symmetries of a graph, and what smaller rules make of it."""
-    own = width(reducer.templates)
+    node_bytes = width(reducer.templates)
     for names in canonical(graph, reducer.templates)[1][1:]:
-        yield EqualGraph(number, pack(graph, own), names, guarded=False)
+        yield EqualGraph(number, pack(graph, node_bytes), names, guarded=False)
     for other, names, guarded in reducer.steps(graph, store.plain(graph[:-1])):
-        yield EqualGraph(number, pack(other, own), names, guarded)
+        yield EqualGraph(number, pack(other, node_bytes), names, guarded)

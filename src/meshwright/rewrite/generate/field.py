@@ -47,13 +47,13 @@ def table(function: str) -> Values:
 
 def lookup(function: str) -> Callable[..., Array]:
     """A function of numbers as `shards` calls it; several arguments are looked up in turn."""
-    own = table(function)
+    values = table(function)
 
     def look(*arguments: Array) -> Array:
-        found = np.zeros((), dtype=np.int64)
+        value = np.zeros((), dtype=np.int64)
         for argument in arguments:
-            found = own[(found + np.rint(argument).astype(np.int64)) % PRIME]
-        return found.astype(np.float64)
+            value = values[(value + np.rint(argument).astype(np.int64)) % PRIME]
+        return value.astype(np.float64)
 
     return look
 
@@ -74,8 +74,8 @@ def functions_of(known: Mapping[str, Definition]) -> dict[str, Callable[..., Arr
             case _:
                 pass
 
-    for own in known.values():
-        visit(own.body)
+    for definition in known.values():
+        visit(definition.body)
     return {name: lookup(name) for name in sorted(names)}
 
 
@@ -110,11 +110,11 @@ class OperatorArrays:
         key = (template, inputs)
         if key not in self._types:
             try:
-                own = infer(template.operator, settings(template), inputs, self._known)
+                outputs = infer(template.operator, settings(template), inputs, self._known)
             except MisfitError:
                 self._types[key] = None
             else:
-                self._types[key] = own
+                self._types[key] = outputs
         return self._types[key]
 
     def run(
@@ -158,10 +158,10 @@ class OperatorArrays:
             shards.cut(type_, value.astype(np.float64))
             for type_, value in zip(types, inputs, strict=True)
         ]
-        made = shards.run(
+        outputs = shards.run(
             template.operator, settings(template), pieces, self._known, self._functions
         )
-        return tuple(np.rint(own.whole).astype(np.int64) % PRIME for own in made)
+        return tuple(np.rint(output.whole).astype(np.int64) % PRIME for output in outputs)
 
     def _linear(self, name: str, types: tuple[Type, ...], inputs: Sequence[Values]) -> Values:
         """Products of the pieces that meet: copies of x count pieces of o, those of w pieces of i.
@@ -170,7 +170,7 @@ class OperatorArrays:
         k the pieces of a label and the elements of a piece.
         """
         x, w = inputs
-        if all(own[COPY].size == own[SUM].size == own[-1].degree == 1 for own in types):
+        if all(type_[COPY].size == type_[SUM].size == type_[-1].degree == 1 for type_ in types):
             return np.asarray(x @ w.swapaxes(-1, -2)) % PRIME
         meeting = meet(self._known[name], (), types)
         rows, cols, inner = (meeting.degrees[label] for label in ("i.0", "o", "k"))
@@ -200,6 +200,6 @@ def _met(value: Values, pieces: int, lacks_sums: bool, sums: int) -> Values:
 
 def digest(type_: Type, value: Values) -> int:
     """A number for a tensor: equal for equal types and values, else different."""
-    own = blake2b(repr([axis[:2] for axis in type_]).encode(), digest_size=8)
-    own.update(value.tobytes())
-    return int.from_bytes(own.digest(), "big")
+    hasher = blake2b(repr([axis[:2] for axis in type_]).encode(), digest_size=8)
+    hasher.update(value.tobytes())
+    return int.from_bytes(hasher.digest(), "big")

@@ -29,26 +29,28 @@ Types = Mapping[str, Type]
 
 def matrices(rule: Rule) -> Iterator[Types]:
     """Plain matrices of all combinations of sizes that the conditions of a rule allow."""
-    names = [own.name for own in variables((*rule.source, *rule.target))]
+    names = [variable.name for variable in variables((*rule.source, *rule.target))]
     for types in product(_MATRICES, repeat=len(names)):
-        given = dict(zip(names, types, strict=True))
-        if all(holds(own, given, bound(rule, given)) for own in rule.conditions):
-            yield given
+        by_name = dict(zip(names, types, strict=True))
+        if all(holds(condition, by_name, bound(rule, by_name)) for condition in rule.conditions):
+            yield by_name
 
 
 def bound(rule: Rule, types: Types) -> dict[str, Attribute]:
     """The names that conditions bind to sizes."""
     return {
-        own.left: _size(own.right, types)
-        for own in rule.conditions
-        if isinstance(own, Condition) and isinstance(own.right, Size) and isinstance(own.left, str)
+        condition.left: _size(condition.right, types)
+        for condition in rule.conditions
+        if isinstance(condition, Condition)
+        and isinstance(condition.right, Size)
+        and isinstance(condition.left, str)
     }
 
 
-def _size(own: Size, types: Types) -> int:
-    found = quantity(own, types, {})
-    assert isinstance(found, int), "a size is a number"
-    return found
+def _size(size: Size, types: Types) -> int:
+    value = quantity(size, types, {})
+    assert isinstance(value, int), "a size is a number"
+    return value
 
 
 def fit(
@@ -73,14 +75,14 @@ def with_sizes(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> Rul
     >>> print(*with_sizes(rule).conditions, sep=", ")
     n = a.0, a.1 = b.1
     """
-    source = [own for own in matrices(rule) if fit(rule.source, rule, own, known)]
-    both = [own for own in source if fit(rule.target, rule, own, known)]
-    sizes = [Size(own.name, dim) for own in variables(rule.source) for dim in range(2)]
+    source = [types for types in matrices(rule) if fit(rule.source, rule, types, known)]
+    both = [types for types in source if fit(rule.target, rule, types, known)]
+    sizes = [Size(variable.name, dim) for variable in variables(rule.source) for dim in range(2)]
     needed = tuple(
         condition
         for one, other in combinations(sizes, 2)
         for condition in (Condition(one, "=", other),)
-        if all(holds(condition, own, {}) for own in both)
-        and not all(holds(condition, own, {}) for own in source)
+        if all(holds(condition, types, {}) for types in both)
+        and not all(holds(condition, types, {}) for types in source)
     )
     return msgspec.structs.replace(rule, conditions=rule.conditions + needed)

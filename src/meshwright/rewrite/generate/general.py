@@ -27,17 +27,17 @@ def generalised(rule: Rule, prove: Prove) -> Rule:
     >>> print(generalised(rule, lambda reading: True))
     r: relu(partition[0, d](a)) => partition[0, d](relu(a))
     """
-    return next((own for own in _readings(rule) if prove(own)), rule)
+    return next((reading for reading in _readings(rule) if prove(reading)), rule)
 
 
 def _readings(rule: Rule) -> Iterator[Rule]:
-    found = dict.fromkeys(
+    readings = dict.fromkeys(
         msgspec.structs.replace(reading, conditions=conditions)
         for conditions in (_without(rule, Rank, Plain), _without(rule, Rank), _without(rule, Plain),
                            rule.conditions)
         for reading in (_any_degree(rule), rule)
     )  # fmt: skip
-    yield from (reading for reading in found if reading != rule)
+    yield from (reading for reading in readings if reading != rule)
 
 
 def _without(rule: Rule, *kinds: type[Rank | Plain]) -> tuple[Condition | Plain, ...]:

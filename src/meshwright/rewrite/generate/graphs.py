@@ -50,8 +50,8 @@ def outputs(graph: Graph, templates: Templates) -> list[int]:
     if not graph:
         return [0]
     read = {r for node in graph for r in node[1:]}
-    made = (tensor(j, o) for j, n in enumerate(graph) for o in range(templates[n[0]].outputs))
-    return [r for r in made if r not in read]
+    tensors = (tensor(j, o) for j, n in enumerate(graph) for o in range(templates[n[0]].outputs))
+    return [r for r in tensors if r not in read]
 
 
 def canonical(graph: Graph, templates: Templates) -> tuple[Graph, list[Names]]:
@@ -63,24 +63,24 @@ def canonical(graph: Graph, templates: Templates) -> tuple[Graph, list[Names]]:
     >>> canonical(((1, 10, 3), (0, 2)), ALGEBRA)  # add(relu(c), d)
     (((0, 0), (1, 1, 8)), [(2, 3)])
     """
-    found, states = _written(graph, templates)
-    return found, sorted({_names(refs) for refs, _ in states})
+    form, states = _written(graph, templates)
+    return form, sorted({_names(refs) for refs, _ in states})
 
 
 def placed(graph: Graph, templates: Templates) -> tuple[Graph, Names, dict[int, int]]:
     """The canonical form, what its variables are called, and where every operand went."""
-    found, states = _written(graph, templates)
+    form, states = _written(graph, templates)
     refs = min((refs for refs, _ in states), key=_names)
-    return found, _names(refs), refs
+    return form, _names(refs), refs
 
 
 def _written(graph: Graph, templates: Templates) -> tuple[Graph, list[_State]]:
-    found: list[Node] = []
+    nodes: list[Node] = []
     states: list[_State] = [({}, frozenset())]
     for place in range(len(graph)):
         best, states = _least(graph, templates, states, place)
-        found.append(best)
-    return tuple(found), states
+        nodes.append(best)
+    return tuple(nodes), states
 
 
 def _names(refs: dict[int, int]) -> Names:
@@ -148,7 +148,12 @@ def _code(node: Node, refs: dict[int, int]) -> Node:
 
 
 def _after(
-    refs: dict[int, int], placed: frozenset[int], j: int, node: Node, place: int, own: Templates
+    refs: dict[int, int],
+    placed: frozenset[int],
+    j: int,
+    node: Node,
+    place: int,
+    templates: Templates,
 ) -> _State:
     after = dict(refs)
     count = sum(r < FIRST for r in refs)
@@ -156,7 +161,7 @@ def _after(
         if r not in after:
             after[r] = count
             count += 1
-    for output in range(own[node[0]].outputs):
+    for output in range(templates[node[0]].outputs):
         after[tensor(j, output)] = tensor(place, output)
     return after, placed | {j}
 
@@ -168,16 +173,16 @@ def renamed(graph: Graph, names: Names) -> Graph:
 
 def width(templates: Templates) -> int:
     """Bytes of a packed node."""
-    return 1 + max(own.arity for own in templates)
+    return 1 + max(template.arity for template in templates)
 
 
-def pack(graph: Graph, own: int) -> bytes:
+def pack(graph: Graph, node_bytes: int) -> bytes:
     """A graph in `own` bytes a node; packed graphs of a size sort as graphs do."""
-    fill = (NOTHING,) * own
-    return bytes(byte for node in graph for byte in (*node, *fill)[:own])
+    fill = (NOTHING,) * node_bytes
+    return bytes(byte for node in graph for byte in (*node, *fill)[:node_bytes])
 
 
-def unpack(packed: bytes, own: int) -> Graph:
+def unpack(packed: bytes, node_bytes: int) -> Graph:
     """The way back from `pack`."""
-    nodes = (packed[at : at + own] for at in range(0, len(packed), own))
+    nodes = (packed[at : at + node_bytes] for at in range(0, len(packed), node_bytes))
     return tuple(tuple(byte for byte in node if byte != NOTHING) for node in nodes)

@@ -42,17 +42,17 @@ def defined(name: str, known: Mapping[str, Definition] = DEFINITIONS) -> Templat
     >>> defined("add")
     Template(operator='add', attributes=(), arity=2, outputs=1, commutes=True)
     """
-    own = definition(name, known)
-    return Template(name, (), len(own.operands), 1, _commutes(own))
+    operator = definition(name, known)
+    return Template(name, (), len(operator.operands), 1, _commutes(operator))
 
 
-def _commutes(own: Definition) -> bool:
+def _commutes(definition: Definition) -> bool:
     """Whether the line is a sum or a product of all operands, each read once in the same way."""
-    match own.body:
+    match definition.body:
         case Plus(terms=parts) | ProductTerm(factors=parts):
             reads = [part for part in parts if isinstance(part, OperandRead)]
             return (
-                len(reads) == len(parts) == len(own.operands) > 1
+                len(reads) == len(parts) == len(definition.operands) > 1
                 and len({read.indices for read in reads}) == 1
                 and len({read.operand for read in reads}) == len(reads)
             )

@@ -30,8 +30,8 @@ def alike(count: int) -> Iterator[Names]:
     """
     ways: list[Names] = [()]
     for _ in range(count):
-        ways = [(*own, name) for own in ways for name in range(len(set(own)) + 1)]
-    return (own for own in ways if len(set(own)) < count)
+        ways = [(*way, name) for way in ways for name in range(len(set(way)) + 1)]
+    return (way for way in ways if len(set(way)) < count)
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ def lesser(catalogue: Catalogue, store: Store) -> Iterator[Lesser]:
         others = (
             [first]
             if first not in elements
-            else [own for own in elements[1:] if catalogue.root(own) == first]
+            else [element for element in elements[1:] if catalogue.root(element) == first]
         )
         for other in others:
             yield _lesser(elements[0], other, catalogue, store)
@@ -77,7 +77,7 @@ def _lesser(one: int, other: int, catalogue: Catalogue, store: Store) -> Lesser:
 
 def _outputs(element: int, catalogue: Catalogue, store: Store) -> tuple[int, ...]:
     """The outputs of an element in the order of their digests, so that equal ones match."""
-    return tuple(own for _, own in store.outputs(renamed(*catalogue.graph(element))))
+    return tuple(operand for _, operand in store.outputs(renamed(*catalogue.graph(element))))
 
 
 class Connector:
@@ -102,7 +102,7 @@ class Connector:
         candidates = unproved = 0
         classes = sorted(self._catalogue.classes(), key=self._order)
         for done, members in enumerate(classes, 1):
-            heads = sorted({self._catalogue.root(own) for own in members})
+            heads = sorted({self._catalogue.root(member) for member in members})
             candidates += len(members) - 1
             if len(heads) > 1:
                 unproved += self._class(heads)
@@ -134,9 +134,9 @@ class Connector:
     def _specialise(self, one: int, other: int, *, guarded: bool) -> None:
         """Joins what two joined elements become when some of their variables are the same."""
         templates = self._catalogue.templates
-        sides = [renamed(*self._catalogue.graph(own)) for own in (one, other)]
+        sides = [renamed(*self._catalogue.graph(element)) for element in (one, other)]
         for names in alike(len(self._catalogue.graph(one)[1])):
-            ends = [self._catalogue.element(merged(own, names, templates)) for own in sides]
+            ends = [self._catalogue.element(merged(side, names, templates)) for side in sides]
             if ends[0] is not None and ends[1] is not None:
                 self._catalogue.join_equal(ends[0], ends[1], guarded=guarded)
 
@@ -146,7 +146,7 @@ class Connector:
             return False
         for rule in self._ways(later, earlier):
             if self._prove(rule):
-                guarded = any(isinstance(own, Plain) for own in rule.conditions)
+                guarded = any(isinstance(condition, Plain) for condition in rule.conditions)
                 self.rules.append(rule)
                 self._catalogue.join(earlier, later, guarded=guarded)
                 self._specialise(earlier, later, guarded=guarded)
@@ -162,18 +162,18 @@ class Connector:
         """
         tried: set[Rule] = set()
         rules = self._rule(later, earlier), self._rule(earlier, later)
-        for rule in chain(rules, (with_sizes(own, self._known) for own in rules)):
-            plain = tuple(Plain(own.name) for own in variables(rule.source))
+        for rule in chain(rules, (with_sizes(unsized, self._known) for unsized in rules)):
+            plain = tuple(Plain(variable.name) for variable in variables(rule.source))
             whole = msgspec.structs.replace(rule, conditions=(*rule.conditions, *plain))
-            for own in (rule, whole):
-                if own not in tried:
-                    tried.add(own)
-                    yield own
+            for candidate in (rule, whole):
+                if candidate not in tried:
+                    tried.add(candidate)
+                    yield candidate
 
     def _rule(self, source: int, target: int) -> Rule:
         """The rule between two elements, outputs in the order of the source."""
         catalogue = self._catalogue
-        left, right = (renamed(*catalogue.graph(own)) for own in (source, target))
+        left, right = (renamed(*catalogue.graph(element)) for element in (source, target))
         matched = zip(
             _outputs(source, catalogue, self._store),
             _outputs(target, catalogue, self._store),
@@ -182,7 +182,7 @@ class Connector:
         ends = sorted(matched)
         return rule_of(
             f"g{len(self.rules) + 1:04d}",
-            (left, [own for own, _ in ends]),
-            (right, [own for _, own in ends]),
+            (left, [output for output, _ in ends]),
+            (right, [output for _, output in ends]),
             catalogue.templates,
         )

@@ -62,8 +62,8 @@ class SubpatternReducer:
         for mask in range(1, 2 ** len(graph) - 1):
             part = tuple(j for j in range(len(graph)) if mask >> j & 1)
             if len(part) in self._sizes and (after := _after(graph, part)) is not None:
-                for made, guarded in self._replaced(graph, part, after, plain):
-                    form, names, _ = placed(made, self.templates)
+                for reduced, guarded in self._replaced(graph, part, after, plain):
+                    form, names, _ = placed(reduced, self.templates)
                     yield form, names, guarded
 
     def _replaced(
@@ -83,11 +83,11 @@ class SubpatternReducer:
                 for j, node in enumerate(graph):
                     if j not in part and j not in after:
                         spliced.add(j, node)
-                made = self._put(one, called, spliced)
+                moved = self._put(one, called, spliced)
                 for place, j in enumerate(part):
                     for o in range(self.templates[graph[j][0]].outputs):
-                        if went[tensor(place, o)] in made:
-                            spliced.went[tensor(j, o)] = made[went[tensor(place, o)]]
+                        if went[tensor(place, o)] in moved:
+                            spliced.went[tensor(j, o)] = moved[went[tensor(place, o)]]
                 for j in sorted(after):
                     spliced.need(j, graph)
                 yield tuple(spliced.nodes), one.guarded
@@ -100,7 +100,7 @@ class SubpatternReducer:
         for j, node in enumerate(unpack(one.other, self._width)):
             inside.add(j, node)
         pairs = zip(one.outputs, one.other_outputs, strict=True)
-        return {own: inside.went[other] for own, other in pairs}
+        return {output: inside.went[other] for output, other in pairs}
 
 
 def _after(graph: Graph, part: tuple[int, ...]) -> frozenset[int] | None:
@@ -145,10 +145,13 @@ class _Splice:
     def add(self, number: int, node: Node) -> None:
         """Puts a node on top, whose operands are there."""
         operands = [self.get(r) for r in node[1:]]
-        own = (node[0], *(sorted(operands) if self.templates[node[0]].commutes else operands))
-        if own not in self.nodes:
-            self.nodes.append(own)
-        place = self.nodes.index(own)
+        renumbered = (
+            node[0],
+            *(sorted(operands) if self.templates[node[0]].commutes else operands),
+        )
+        if renumbered not in self.nodes:
+            self.nodes.append(renumbered)
+        place = self.nodes.index(renumbered)
         for output in range(self.templates[node[0]].outputs):
             self.went[tensor(number, output)] = tensor(place, output)
 

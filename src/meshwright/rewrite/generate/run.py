@@ -49,7 +49,9 @@ class GeneratedRules(msgspec.Struct, frozen=True):
 
     def gives(self, rule: Rule) -> bool:
         """Whether the rules found lead from one side of a rule to the other."""
-        names = {own.name: n for n, own in enumerate(variables((*rule.source, *rule.target)))}
+        names = {
+            variable.name: n for n, variable in enumerate(variables((*rule.source, *rule.target)))
+        }
         ends: list[int] = []
         for terms in (rule.source, rule.target):
             graph = graph_of(terms, names, self.catalogue.templates)
@@ -84,7 +86,7 @@ def generate(
             f"graphs of {size} of {len(templates)} operators",
             "give a size of 1 or more and at least one operator",
         )
-    told = progress or _nobody
+    report = progress or _nobody
     catalogue, store = Catalogue(templates), Store(templates, known)
     verdicts = Verdicts(prove, folder)
     connector = Connector(catalogue, store, verdicts, known)
@@ -103,12 +105,12 @@ def generate(
             )
             jobs = list(_jobs(question, chunks))
             chunks = []
-            with closing(_chunks(jobs, processes, folder)) as made:
-                for chunk in made:
+            with closing(_chunks(jobs, processes, folder)) as explored:
+                for chunk in explored:
                     chunks.append(chunk)
-                    told(f"graphs of {operators}", len(chunks), len(jobs))
+                    report(f"graphs of {operators}", len(chunks), len(jobs))
             catalogue.add(chunks)
-            tallies.append(connector.connect(operators, partial(told, f"rules of {operators}")))
+            tallies.append(connector.connect(operators, partial(report, f"rules of {operators}")))
     except KeyboardInterrupt:
         stopped = "interrupted"
     verdicts.save()
@@ -121,13 +123,13 @@ def _nobody(what: str, done: int, total: int) -> None:
 
 def _lines(templates: Templates, known: Mapping[str, Definition]) -> tuple[str, ...]:
     """What defines the operators of a set, and nothing else, so that chunks outlive the rest."""
-    used = {own.operator for own in templates}
-    return tuple(own.line for name, own in sorted(known.items()) if name in used)
+    used = {template.operator for template in templates}
+    return tuple(definition.line for name, definition in sorted(known.items()) if name in used)
 
 
 def _jobs(question: ExploreJob, chunks: list[ExploredChunk]) -> Iterator[ExploreJob]:
     """The question asked of all graphs that can be extended."""
-    parents = tuple(own for chunk in chunks for own in chunk.parents)
+    parents = tuple(parent for chunk in chunks for parent in chunk.parents)
     for at in range(0, len(parents), CHUNK):
         yield msgspec.structs.replace(question, parents=parents[at : at + CHUNK])
 
@@ -138,10 +140,10 @@ def _chunks(
     """What the jobs give, in their order; from the folder what is there."""
     kept = [_kept(job, folder) for job in jobs]
     missing = [job for job, chunk in zip(jobs, kept, strict=True) if chunk is None]
-    with closing(_explored(missing, processes)) as made:
+    with closing(_explored(missing, processes)) as explored:
         for job, chunk in zip(jobs, kept, strict=True):
             if chunk is None:
-                chunk = next(made)
+                chunk = next(explored)
                 if folder is not None:
                     write_whole(_path(job, folder), msgspec.msgpack.encode(chunk))
             yield chunk

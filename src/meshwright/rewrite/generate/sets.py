@@ -23,7 +23,7 @@ _BESIDE = ("neg", "add", "mul")
 """What a user's operators are tried with if no set is named."""
 
 
-def chosen_set(name: str | None, own: Mapping[str, Definition]) -> Templates:
+def chosen_set(name: str | None, definitions: Mapping[str, Definition]) -> Templates:
     """A set by its name, with a user's operators and the shipped ones that use their functions.
 
     >>> from meshwright.graph.notation import parse_definitions
@@ -33,23 +33,23 @@ def chosen_set(name: str | None, own: Mapping[str, Definition]) -> Templates:
     """
     if name is not None and name not in SETS:
         raise InputError(f"there is no set {name!r} of operators", nearest(name, SETS))
-    if name is None and not own:
+    if name is None and not definitions:
         raise InputError("no operators are given", f"give --set: {', '.join(sorted(SETS))}")
-    for definition in own.values():
+    for definition in definitions.values():
         if definition.parameters:
             raise InputError(
                 f"operator {definition.name!r} has parameters, which are not enumerated",
                 "leave it out, or ask for its forms of parallelism with --forms",
             )
-    known = {**DEFINITIONS, **own}
+    known = {**DEFINITIONS, **definitions}
     first = tuple(defined(one) for one in _BESIDE) if name is None else SETS[name]
-    added = (*_kin(own), *own)
+    added = (*_kin(definitions), *definitions)
     taken = {template.operator for template in first}
     return (*first, *(defined(one, known) for one in dict.fromkeys(added) if one not in taken))
 
 
-def _kin(own: Mapping[str, Definition]) -> list[str]:
+def _kin(definitions: Mapping[str, Definition]) -> list[str]:
     """Shipped operators that are called like a function which a user's operators apply."""
-    used = [part.function for one in own.values() for part in parts(one.body)
+    used = [part.function for one in definitions.values() for part in parts(one.body)
             if isinstance(part, Apply)]  # fmt: skip
     return [name for name in used if name in DEFINITIONS and not DEFINITIONS[name].parameters]

@@ -43,14 +43,14 @@ class Store:
 
     def places(self, graph: Graph) -> dict[int, int] | None:
         """The number of every tensor of a graph by operand; nothing if an operator misfits."""
-        found = {v: v for v in range(VARIABLES)}
+        numbers = {v: v for v in range(VARIABLES)}
         for j, node in enumerate(graph):
-            made = self.keep(self.key(node, found))
-            if not made:
+            outputs = self.keep(self.key(node, numbers))
+            if not outputs:
                 return None
-            for output, number in enumerate(made):
-                found[tensor(j, output)] = number
-        return found
+            for output, number in enumerate(outputs):
+                numbers[tensor(j, output)] = number
+        return numbers
 
     def plain(self, graph: Graph) -> frozenset[int]:
         """The operands of a graph that are in one piece, with one copy and no sums to be taken."""
@@ -65,18 +65,18 @@ class Store:
 
     def key(self, node: Node, places: dict[int, int]) -> Node:
         """A node by the numbers of its operands, commuting ones in order."""
-        own = [places[r] for r in node[1:]]
+        operands = [places[r] for r in node[1:]]
         if self.templates[node[0]].commutes:
-            own.sort()
-        return (node[0], *own)
+            operands.sort()
+        return (node[0], *operands)
 
     def keep(self, key: Node) -> tuple[int, ...]:
         """The outputs of an operator on known tensors; none if it cannot take them."""
         if key not in self._made:
-            made = self._run(key)
+            tensors = self._run(key)
             first = len(self._tensors)
-            self._tensors += made
-            self._made[key] = tuple(range(first, first + len(made)))
+            self._tensors += tensors
+            self._made[key] = tuple(range(first, first + len(tensors)))
         return self._made[key]
 
     def digests(self, key: Node) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class Store:
         if key in self._made:
             return tuple(self._tensors[number].digest for number in self._made[key])
         if key not in self._digests:
-            self._digests[key] = tuple(own.digest for own in self._run(key))
+            self._digests[key] = tuple(tensor.digest for tensor in self._run(key))
         return self._digests[key]
 
     def fits(self, key: Node) -> bool:
@@ -99,18 +99,18 @@ class Store:
     def _run(self, key: Node) -> list[KnownTensor]:
         template = self.templates[key[0]]
         inputs = [self._tensors[number] for number in key[1:]]
-        types = tuple(own.type for own in inputs)
-        made = self._field.types(template, types)
-        term = term_of(template, tuple(own.term for own in inputs), SizeNames())
-        if made is None or not isinstance(term, Term):
+        types = tuple(tensor.type for tensor in inputs)
+        output_types = self._field.types(template, types)
+        term = term_of(template, tuple(tensor.term for tensor in inputs), SizeNames())
+        if output_types is None or not isinstance(term, Term):
             return []
-        values = self._field.run(template, types, [own.value for own in inputs])
+        values = self._field.run(template, types, [tensor.value for tensor in inputs])
         return [
             KnownTensor(
                 Term(term.operator, term.inputs, term.attributes, output),
                 type_, value, digest(type_, value),
             )
-            for output, (type_, value) in enumerate(zip(made, values, strict=True))
+            for output, (type_, value) in enumerate(zip(output_types, values, strict=True))
         ]  # fmt: skip
 
     def outputs(self, graph: Graph) -> list[tuple[int, int]]:
@@ -118,7 +118,8 @@ class Store:
         places = self.places(graph)
         assert places is not None, "only graphs that fit have outputs"
         return sorted(
-            (self._tensors[places[own]].digest, own) for own in outputs(graph, self.templates)
+            (self._tensors[places[operand]].digest, operand)
+            for operand in outputs(graph, self.templates)
         )
 
     def output_digests(
@@ -127,10 +128,12 @@ class Store:
         """The digests of outputs: these of the last node, these operands of the others."""
         places = self.places(graph[:-1])
         assert places is not None, "a graph that fits under one naming fits under all"
-        own = self.digests(self.key(graph[-1], places))
-        found = [own[output] for output in last] + [self._tensors[places[r]].digest for r in rest]
-        found.sort()
-        return found
+        last_digests = self.digests(self.key(graph[-1], places))
+        digests = [last_digests[output] for output in last] + [
+            self._tensors[places[r]].digest for r in rest
+        ]
+        digests.sort()
+        return digests
 
 
 assert VARIABLES <= FIRST

@@ -55,17 +55,17 @@ def terms_of(
     graph: Graph, outputs: Sequence[int], templates: Templates, places: SizeNames
 ) -> tuple[Tensor, ...]:
     """These tensors of a graph as terms."""
-    made: dict[int, Tensor] = {}
+    terms: dict[int, Tensor] = {}
 
     def value(operand: int) -> Tensor:
-        return Variable(LETTERS[operand]) if operand < FIRST else made[operand]
+        return Variable(LETTERS[operand]) if operand < FIRST else terms[operand]
 
     for j, node in enumerate(graph):
         template = templates[node[0]]
-        own = term_of(template, tuple(map(value, node[1:])), places)
-        assert own is not None, "graphs hold only splits that can be written"
+        term = term_of(template, tuple(map(value, node[1:])), places)
+        assert term is not None, "graphs hold only splits that can be written"
         for output in range(template.outputs):
-            made[tensor(j, output)] = Term(own.operator, own.inputs, own.attributes, output)
+            terms[tensor(j, output)] = Term(term.operator, term.inputs, term.attributes, output)
     return tuple(map(value, outputs))
 
 
@@ -79,7 +79,7 @@ def rule_of(
     places = SizeNames()
     left = terms_of(*source, templates, places)
     right = terms_of(*target, templates, places)
-    ranks = tuple(Condition(Rank(own.name), "=", 2) for own in variables(left))
+    ranks = tuple(Condition(Rank(variable.name), "=", 2) for variable in variables(left))
     return Rule(name=name, source=left, target=right, conditions=(*ranks, *places.conditions))
 
 
@@ -87,14 +87,14 @@ def graph_of(
     terms: tuple[Tensor, ...], numbers: Mapping[str, int], templates: Templates
 ) -> Graph | None:
     """The graph of these terms; nothing if it uses other operators or reads its own outputs."""
-    known = {(own.operator, own.attributes): t for t, own in enumerate(templates)}
+    known = {(template.operator, template.attributes): t for t, template in enumerate(templates)}
     places: dict[Term, int] = {}
     graph: list[tuple[int, ...]] = []
 
-    def operand(own: Tensor) -> int:
-        if isinstance(own, Variable):
-            return numbers[own.name]
-        return tensor(places[own.node], own.output)
+    def operand(term: Tensor) -> int:
+        if isinstance(term, Variable):
+            return numbers[term.name]
+        return tensor(places[term.node], term.output)
 
     for node in nodes(terms):
         attributes = node.attributes[:1] if node.operator == SPLIT else node.attributes
@@ -103,8 +103,10 @@ def graph_of(
         places[node] = len(graph)
         graph.append((known[node.operator, attributes], *map(operand, node.inputs)))
     if not graph:
-        return () if [numbers[own.name] for own in variables(terms)] == [0] else None
-    wanted = {operand(own) for own in terms}
+        return () if [numbers[variable.name] for variable in variables(terms)] == [0] else None
+    wanted = {operand(term) for term in terms}
     read = {r for node in graph for r in node[1:]}
-    made = {tensor(j, o) for j, node in enumerate(graph) for o in range(templates[node[0]].outputs)}
-    return tuple(graph) if wanted == made - read else None
+    outputs = {
+        tensor(j, o) for j, node in enumerate(graph) for o in range(templates[node[0]].outputs)
+    }
+    return tuple(graph) if wanted == outputs - read else None

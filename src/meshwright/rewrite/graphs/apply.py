@@ -28,22 +28,26 @@ class Change(NamedTuple):
 
 
 def replace(
-    site: Site, blueprint: Blueprint, own: Naming, outputs: Names, known: Mapping[str, Definition]
+    site: Site,
+    blueprint: Blueprint,
+    naming: Naming,
+    outputs: Names,
+    known: Mapping[str, Definition],
 ) -> tuple[Site, Change]:
     """The site with these outputs computed by the blueprint."""
-    given = own.names[: len(blueprint.given)]
-    changed = [name for name in outputs if name not in given]
-    changed += own.renamed.values()
+    inputs = naming.names[: len(blueprint.given)]
+    changed = [name for name in outputs if name not in inputs]
+    changed += naming.renamed.values()
     makers = dict.fromkeys(site.makers[name][0] for name in changed)
     edit = _Edit(site)
-    for old, new in own.turned.items():
+    for old, new in naming.turned.items():
         edit.turn_readers(old, new)
-    edit.drop_unread(list(makers), site.ends.union(filter(None, given), own.renamed), changed)
-    for old, new in own.renamed.items():
+    edit.drop_unread(list(makers), site.ends.union(filter(None, inputs), naming.renamed), changed)
+    for old, new in naming.renamed.items():
         edit.rename_output(old, new)
         edit.turn_readers(old, new)
-    edit.build(blueprint, own.names, site.nodes[next(iter(makers))].operator.layer, known)
-    return edit.finished(list(makers), [name for name in given if name is not None])
+    edit.build(blueprint, naming.names, site.nodes[next(iter(makers))].operator.layer, known)
+    return edit.finished(list(makers), [name for name in inputs if name is not None])
 
 
 class _Edit:
@@ -82,10 +86,10 @@ class _Edit:
         turned = self._readers.pop(old, ())
         for name in turned:
             node = self._nodes[name]
-            inputs = tuple(new if own == old else own for own in node.operator.inputs)
+            inputs = tuple(new if tensor == old else tensor for tensor in node.operator.inputs)
             self._nodes[name] = node._replace(
                 operator=msgspec.structs.replace(node.operator, inputs=inputs),
-                operands=tuple(new if own == old else own for own in node.operands),
+                operands=tuple(new if tensor == old else tensor for tensor in node.operands),
             )
             self._came.add(name)
         if merged := tuple(dict.fromkeys((*self._readers.get(new, ()), *turned))):
@@ -105,38 +109,38 @@ class _Edit:
             wanted = names[len(called) : len(called) + len(piece.outputs)]
             operands = tuple(called[number] for number in piece.operands)
             dims = dim_names(
-                piece.reading, [[dim for dim, _ in self._tensors[own].dims] for own in operands],
+                piece.reading, [[dim for dim, _ in self._tensors[operand].dims] for operand in operands],
                 known,
             )  # fmt: skip
             for spec, type_, name in zip(piece.outputs, piece.types, wanted, strict=True):
-                own = self.fresh_tensor(stem) if name is None else name
+                tensor = self.fresh_tensor(stem) if name is None else name
                 sizes = tuple(zip(dims, spec.shape, strict=True))
                 named = sizes if name is None else self._old.tensors[name].dims
-                self._tensors[own] = Tensor(name=own, dtype=spec.dtype, dims=named)
-                self._types[own] = type_
-                called.append(own)
+                self._tensors[tensor] = Tensor(name=tensor, dtype=spec.dtype, dims=named)
+                self._types[tensor] = type_
+                called.append(tensor)
             self._add(piece, operands, called[-len(piece.outputs) :], layer)
 
     def _add(
-        self, piece: BlueprintOperator, operands: tuple[str, ...], made: Names, layer: str
+        self, piece: BlueprintOperator, operands: tuple[str, ...], outputs: Names, layer: str
     ) -> None:
-        name = made[0] if made[0] not in self._nodes else fresh(made[0], self._nodes)
+        name = outputs[0] if outputs[0] not in self._nodes else fresh(outputs[0], self._nodes)
         inputs = [""] * len(operands)
-        for number, own in zip(piece.reading.order, operands, strict=True):
-            inputs[number] = own
+        for number, tensor in zip(piece.reading.order, operands, strict=True):
+            inputs[number] = tensor
         operator = Operator(
             name=name,
             kind=piece.kind,
             inputs=tuple(inputs),
-            outputs=tuple(self._tensors[own] for own in made),
+            outputs=tuple(self._tensors[output_name] for output_name in outputs),
             attributes=piece.attributes,
             layer=layer,
         )
         self._nodes[name] = Node(operator, piece.reading.operator, piece.reading.settings, operands)
-        for output, own in enumerate(made):
-            self._makers[own] = (name, output)
-        for own in dict.fromkeys(operands):
-            self._readers[own] = (*self._readers.get(own, ()), name)
+        for output, tensor in enumerate(outputs):
+            self._makers[tensor] = (name, output)
+        for tensor in dict.fromkeys(operands):
+            self._readers[tensor] = (*self._readers.get(tensor, ()), name)
         self._added.append(name)
         self._came.add(name)
 
@@ -151,11 +155,11 @@ class _Edit:
             if (name := waiting.pop()) not in self._nodes:
                 continue
             node = self._nodes[name]
-            own = [tensor.name for tensor in node.operator.outputs]
-            if any((t in self._readers or t in wanted) and t not in replaced for t in own):
+            outputs = [tensor.name for tensor in node.operator.outputs]
+            if any((t in self._readers or t in wanted) and t not in replaced for t in outputs):
                 continue
             del self._nodes[name]
-            for tensor in own:
+            for tensor in outputs:
                 del self._makers[tensor], self._tensors[tensor], self._types[tensor]
             for read in dict.fromkeys(node.operands):
                 waiting += self._unread(read, name)
@@ -172,17 +176,17 @@ class _Edit:
         del self._readers[tensor]
         return [self._makers[tensor][0]] if tensor in self._makers else []
 
-    def finished(self, replaced: Names, given: Names) -> tuple[Site, Change]:
+    def finished(self, replaced: Names, inputs: Names) -> tuple[Site, Change]:
         """The new site: what came stands where the first of the replaced operators stood."""
         order = list(self._old.nodes)
         first = min(map(order.index, replaced))
-        ahead = self._needed(given, set(order[first:]))
+        ahead = self._needed(inputs, set(order[first:]))
         before = [*order[:first], *(name for name in order[first:] if name in ahead)]
         added = {name: self._nodes[name] for name in self._added}
         left = self._nodes.keys() - added
 
         def kept(names: Iterable[str]) -> dict[str, Node]:
-            return {own: self._nodes[own] for own in names if own in left}
+            return {name: self._nodes[name] for name in names if name in left}
 
         site = Site(
             frame=self._old.frame,
@@ -196,15 +200,15 @@ class _Edit:
         gone = frozenset(name for name in self._old.nodes if name not in self._nodes)
         return site, Change(gone=gone, came=frozenset(self._came.intersection(self._nodes)))
 
-    def _needed(self, given: Names, after: set[str]) -> set[str]:
+    def _needed(self, inputs: Names, after: set[str]) -> set[str]:
         """Operators of a set that must run before these tensors are there."""
-        found: set[str] = set()
-        waiting = [self._makers[name][0] for name in given if name in self._makers]
+        needed: set[str] = set()
+        waiting = [self._makers[name][0] for name in inputs if name in self._makers]
         while waiting:
-            own = waiting.pop()
-            if own in after and own not in found:
-                found.add(own)
-                read = self._nodes[own].operands
+            maker = waiting.pop()
+            if maker in after and maker not in needed:
+                needed.add(maker)
+                read = self._nodes[maker].operands
                 waiting += (self._makers[name][0] for name in read if name in self._makers)
-                waiting += filter(None, [self._old.behind.get(own)])
-        return found
+                waiting += filter(None, [self._old.behind.get(maker)])
+        return needed

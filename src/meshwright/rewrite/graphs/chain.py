@@ -83,6 +83,6 @@ def chosen_symbols(rule: Rule) -> tuple[str, ...]:
     ('d',)
     """
     source = Rule(name="", source=rule.source, target=())
-    told = {c.left for c in rule.conditions if isinstance(c, Condition) and c.relation == "="}
-    bound = {*symbols(source), *told}
+    equated = {c.left for c in rule.conditions if isinstance(c, Condition) and c.relation == "="}
+    bound = {*symbols(source), *equated}
     return tuple(dict.fromkeys(name for name in symbols(rule) if name not in bound))

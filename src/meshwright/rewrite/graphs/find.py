@@ -46,16 +46,18 @@ def _further(
         return
     for tensor in dict.fromkeys(_candidates(site, parts[0], binding, roots[-1])):
         if tensor not in roots:
-            found = _down(site, parts[0], tensor, binding)
-            if found is not None:
-                yield from _further(site, parts[1:], found, (*roots, tensor))
+            extended = _down(site, parts[0], tensor, binding)
+            if extended is not None:
+                yield from _further(site, parts[1:], extended, (*roots, tensor))
 
 
 def _candidates(site: Site, part: PatternOutput, binding: Binding, beside: str) -> Iterator[str]:
     """Tensors that a further output may be: up from a slot, or beside the last output."""
     if part.start is None:
         for reader in site.readers.get(beside, ()):
-            yield from (own for own in site.nodes[reader].operands if own in site.makers)
+            yield from (
+                operand for operand in site.nodes[reader].operands if operand in site.makers
+            )
         return
     tensors = [binding.tensors[part.start]]
     for rung in part.climb:
@@ -76,20 +78,20 @@ def _down(site: Site, part: PatternOutput, tensor: str, begun: Binding) -> Bindi
     tensors = [*begun.tensors, tensor]
     operators, symbols = begun.operators, begun.symbols
     for step in part.steps:
-        made = site.makers.get(tensors[step.slot])
-        if made is None or made[1] != step.output:
+        maker = site.makers.get(tensors[step.slot])
+        if maker is None or maker[1] != step.output:
             return None
-        name, node = made[0], site.nodes[made[0]]
+        name, node = maker[0], site.nodes[maker[0]]
         if step.node in operators:
             if operators[step.node] != name:
                 return None
             continue
         if node.term != step.operator or len(node.operands) != step.arity:
             return None
-        told = _told(site, step, node, symbols)
-        if told is None:
+        new_symbols = _told(site, step, node, symbols)
+        if new_symbols is None:
             return None
-        operators, symbols = operators | {step.node: name}, told
+        operators, symbols = operators | {step.node: name}, new_symbols
         tensors += node.operands
     for one, other in part.equal:
         if tensors[one] != tensors[other]:

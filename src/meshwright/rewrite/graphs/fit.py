@@ -74,18 +74,18 @@ class Blueprint(NamedTuple):
 def blueprints(
     rule: Rule,
     bound: Bound,
-    found: Mapping[Tensor, FitShape],
+    shapes: Mapping[Tensor, FitShape],
     parameters: Parameters,
     known: Mapping[str, Definition],
 ) -> Iterator[Blueprint]:
     """One for each choice that fits; `found` tells of every tensor of the source."""
-    types = {str(term): shape.type for term, shape in found.items()}
+    types = {str(term): shape.type for term, shape in shapes.items()}
     for chosen in _choices(rule, bound, types, parameters):
         try:
-            if all(holds(own, types, chosen) for own in rule.conditions):
-                made = _Builder(rule, chosen, found, known).blueprint()
-                if made is not None:
-                    yield made
+            if all(holds(condition, types, chosen) for condition in rule.conditions):
+                blueprint = _Builder(rule, chosen, shapes, known).blueprint()
+                if blueprint is not None:
+                    yield blueprint
         except MisfitError:
             continue
 
@@ -93,12 +93,12 @@ def blueprints(
 def _choices(
     rule: Rule, bound: Bound, types: Mapping[str, Type], parameters: Parameters
 ) -> Iterator[dict[str, Setting]]:
-    told = dict(bound)
-    open_ = dict.fromkeys(name for name in symbols(rule) if name not in told)
+    settings = dict(bound)
+    open_ = dict.fromkeys(name for name in symbols(rule) if name not in settings)
     for name, other in _equations(rule) if open_ else ():
         if name in open_:
             try:
-                told[name] = quantity(other, types, told)
+                settings[name] = quantity(other, types, settings)
             except MisfitError:
                 continue
             del open_[name]
@@ -106,7 +106,7 @@ def _choices(
     dims = _only_dims(rule)
     values = [parameters.get(name, ranks if name in dims else ()) for name in open_]
     for chosen in itertools.product(*values):
-        yield told | dict(zip(open_, chosen, strict=True))
+        yield settings | dict(zip(open_, chosen, strict=True))
 
 
 def _equations(rule: Rule) -> Iterator[tuple[str, Quantity]]:
@@ -125,9 +125,9 @@ def _only_dims(rule: Rule) -> set[str]:
     others: set[str] = set()
     for node in (*nodes(rule.source), *nodes(rule.target)):
         settings = normal(node.operator, node.attributes, 0)
-        for number, own in enumerate(settings):
-            if isinstance(own, str):
-                (as_dims if number in DIMS.get(node.operator, ()) else others).add(own)
+        for number, setting in enumerate(settings):
+            if isinstance(setting, str):
+                (as_dims if number in DIMS.get(node.operator, ()) else others).add(setting)
     return as_dims - others
 
 
@@ -138,24 +138,24 @@ class _Builder:
         self,
         rule: Rule,
         chosen: Bound,
-        found: Mapping[Tensor, FitShape],
+        shapes: Mapping[Tensor, FitShape],
         known: Mapping[str, Definition],
     ) -> None:
-        self._rule, self._chosen, self._found, self._known = rule, chosen, found, known
+        self._rule, self._chosen, self._found, self._known = rule, chosen, shapes, known
         self._given: dict[Tensor, None] = {}
         self._made: dict[Term, None] = {}
-        standing = _standing(rule, found)
+        standing = _standing(rule, shapes)
         for term in rule.target:
             self._visit(term, standing)
         self._numbers: dict[Tensor, int] = {term: n for n, term in enumerate(self._given)}
-        self._shapes = [found[term] for term in self._given]
+        self._shapes = [shapes[term] for term in self._given]
 
     def _visit(self, term: Tensor, standing: frozenset[Tensor]) -> None:
         if term in standing:
             self._given[term] = None
         elif isinstance(term, Term) and term.node not in self._made:
-            for own in term.inputs:
-                self._visit(own, standing)
+            for operand in term.inputs:
+                self._visit(operand, standing)
             self._made[term.node] = None
 
     def blueprint(self) -> Blueprint | None:
@@ -169,12 +169,12 @@ class _Builder:
         return Blueprint(settings=settings, given=tuple(self._given), pieces=pieces, ends=ends)
 
     def _piece(self, node: Term) -> BlueprintOperator:
-        operands = tuple(self._numbers[own] for own in node.inputs)
-        own = [self._shapes[number] for number in operands]
+        operands = tuple(self._numbers[operand] for operand in node.inputs)
+        shapes = [self._shapes[number] for number in operands]
         settings = normal(node.operator, tuple(map(self._setting, node.attributes)),
-                          rank(own[0].type))  # fmt: skip
-        types = infer(node.operator, settings, [shape.type for shape in own], self._known)
-        writing = write(node.operator, settings, [_spec(shape) for shape in own], self._known)
+                          rank(shapes[0].type))  # fmt: skip
+        types = infer(node.operator, settings, [shape.type for shape in shapes], self._known)
+        writing = write(node.operator, settings, [_spec(shape) for shape in shapes], self._known)
         for output, (type_, spec) in enumerate(zip(types, writing.outputs, strict=True)):
             self._numbers[msgspec.structs.replace(node, output=output)] = len(self._shapes)
             self._shapes.append(FitShape(type_, spec.dtype))
@@ -188,19 +188,21 @@ class _Builder:
             types=types,
         )
 
-    def _setting(self, own: int | str) -> Setting:
-        if isinstance(own, int) or own in AXES:
-            return own
-        if own not in self._chosen:
-            raise MisfitError(f"{own} is not bound")
-        return self._chosen[own]
+    def _setting(self, setting: int | str) -> Setting:
+        if isinstance(setting, int) or setting in AXES:
+            return setting
+        if setting not in self._chosen:
+            raise MisfitError(f"{setting} is not bound")
+        return self._chosen[setting]
 
 
-def _standing(rule: Rule, found: Mapping[Tensor, FitShape]) -> frozenset[Tensor]:
+def _standing(rule: Rule, shapes: Mapping[Tensor, FitShape]) -> frozenset[Tensor]:
     """Tensors of the source that the rule leaves as they are: nothing replaced goes into them."""
     pairs = zip(rule.source, rule.target, strict=True)
-    replaced = {own.node for own, other in pairs if isinstance(own, Term) and own != other}
-    return frozenset(term for term in found if replaced.isdisjoint(nodes((term,))))
+    replaced = {
+        source.node for source, other in pairs if isinstance(source, Term) and source != other
+    }
+    return frozenset(term for term in shapes if replaced.isdisjoint(nodes((term,))))
 
 
 def _spec(shape: FitShape) -> Spec:

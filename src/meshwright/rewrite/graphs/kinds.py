@@ -61,10 +61,10 @@ def read(call: Call, known: Mapping[str, Definition] = DEFINITIONS) -> OperatorR
         if reading is None or reading.operator in PARALLEL:
             return reading
         operands = [plain(inputs[number].shape) for number in reading.order]
-        made = infer(reading.operator, reading.settings, operands, known)
+        types = infer(reading.operator, reading.settings, operands, known)
     except (ShapeError, MisfitError):
         return None
-    sizes = tuple(tuple(axis.size for axis in own[FRONT:]) for own in made)
+    sizes = tuple(tuple(axis.size for axis in type_[FRONT:]) for type_ in types)
     return reading if sizes == tuple(spec.shape for spec in call.outputs) else None
 
 
@@ -80,9 +80,9 @@ def write(
     (('axis', 1), ('degree', 2))
     """
     settings = normal(operator, settings, len(operands[0].shape))
-    kind, given = _writer(operator, known)(settings, operands)
+    kind, parameters = _writer(operator, known)(settings, operands)
     order = (1, 0) if operator in _TABLES else tuple(range(len(operands)))
-    attributes: Attributes = tuple(sorted(given.items()))
+    attributes: Attributes = tuple(sorted(parameters.items()))
     inputs = tuple(operands[number] for number in order)
     unfinished = Call(kind=kind, inputs=inputs, outputs=(), attributes=attributes)
     try:
@@ -94,15 +94,17 @@ def write(
 
 def _by_name(call: Call, known: Mapping[str, Definition]) -> OperatorReading | None:
     """A kind that is defined under its own name, or that carries its definition."""
-    given = {key: value for key, value in call.attributes if key != PYTHON_KERNEL}
-    line = given.pop(DEFINITION, None)
+    attributes = {key: value for key, value in call.attributes if key != PYTHON_KERNEL}
+    line = attributes.pop(DEFINITION, None)
     if line is None:
         defined = known.get(call.kind)
     else:
-        defined = next((own for own in known.values() if own.line == line), None)
-    if defined is None or set(given) != set(defined.parameters):
+        defined = next(
+            (definition for definition in known.values() if definition.line == line), None
+        )
+    if defined is None or set(attributes) != set(defined.parameters):
         return None
-    settings = tuple(given[name] for name in defined.parameters)
+    settings = tuple(attributes[name] for name in defined.parameters)
     return OperatorReading(defined.name, settings, tuple(range(len(call.inputs))))
 
 
@@ -118,7 +120,7 @@ def _writer(operator: str, known: Mapping[str, Definition]) -> Writer:
     return lambda settings, operands: (kind, {**_named(keys, settings), **notes})
 
 
-def carried(own: Definition) -> tuple[str, Given]:
+def carried(definition: Definition) -> tuple[str, Given]:
     r"""The kind of a user's operator, and the attributes that tell of it wherever it goes.
 
     >>> from meshwright.graph.notation import parse_definitions
@@ -126,10 +128,13 @@ def carried(own: Definition) -> tuple[str, Given]:
     >>> carried(parse_definitions(text)["twice"])
     ('mylib.twice', {'definition': 'twice(x)[i..] = 2 * x[i..]'})
     """
-    library, colons, name = own.kernel.partition("::")
+    library, colons, name = definition.kernel.partition("::")
     if colons:
-        return f"{library}.{name}".removeprefix("aten."), {DEFINITION: own.line}
-    return own.name, {DEFINITION: own.line, **({PYTHON_KERNEL: own.kernel} if own.kernel else {})}
+        return f"{library}.{name}".removeprefix("aten."), {DEFINITION: definition.line}
+    return definition.name, {
+        DEFINITION: definition.line,
+        **({PYTHON_KERNEL: definition.kernel} if definition.kernel else {}),
+    }
 
 
 def _named(keys: tuple[str, ...], settings: Settings) -> Given:
@@ -166,8 +171,8 @@ def _convolution(settings: Settings, operands: Sequence[Spec]) -> tuple[str, Giv
 def _norm(kind: str) -> Writer:
     def write_norm(settings: Settings, operands: Sequence[Spec]) -> tuple[str, Given]:
         default = DEFAULT_EPS if kind == "layer_norm" else None
-        own = {"normalized_shape": operands[0].shape[-1:]}
-        return kind, own | dict(_unless_default(eps=(settings[0], default)))
+        attributes = {"normalized_shape": operands[0].shape[-1:]}
+        return kind, attributes | dict(_unless_default(eps=(settings[0], default)))
 
     return write_norm
 

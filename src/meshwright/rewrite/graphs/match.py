@@ -65,20 +65,20 @@ class Matcher:
         """All matches from scratch; `parameters` are values for symbols that only targets have."""
         self._memory = BlueprintCache(rules, parameters or {})
         site = site_of(graph, rules.known)
-        found = [
-            own
+        matches = [
+            entry
             for name, node in site.nodes.items()
             for plan in rules.plans(node.term, site.reads(node))
             if plan.anchor == 0
-            for own in self._memory.found(site, plan, name)
+            for entry in self._memory.found(site, plan, name)
         ]
-        self._state = _merged(_State(site, {}, {}), found)
+        self._state = _merged(_State(site, {}, {}), matches)
 
     @classmethod
     def _at(cls, memory: BlueprintCache, state: _State) -> Matcher:
-        made = cls.__new__(cls)
-        made._memory, made._state = memory, state
-        return made
+        matcher = cls.__new__(cls)
+        matcher._memory, matcher._state = memory, state
+        return matcher
 
     @property
     def types(self) -> Mapping[str, Type]:
@@ -93,7 +93,7 @@ class Matcher:
     @cached_property
     def matches(self) -> tuple[Match, ...]:
         """All places where a rule fits, in the order of the operators and of the rules."""
-        return tuple(found.match for found in self._applicable.values())
+        return tuple(applicable.match for applicable in self._applicable.values())
 
     @cached_property
     def _applicable(self) -> dict[Key, ApplicableMatch]:
@@ -116,11 +116,11 @@ class Matcher:
         if key not in self._applicable:
             raise InputError(f"{match} is no match of graph {self._state.site.frame.name!r}",
                              "take one of its matches")  # fmt: skip
-        found, site = self._applicable[key], self._state.site
-        named = naming(site, found.blueprint, found.given, match.outputs)
+        applicable, site = self._applicable[key], self._state.site
+        named = naming(site, applicable.blueprint, applicable.given, match.outputs)
         assert named is not None, "a match was refused when it was found"
         known = self._memory.rules.known
-        after, change = replace(site, found.blueprint, named, match.outputs, known)
+        after, change = replace(site, applicable.blueprint, named, match.outputs, known)
         return self._at(self._memory, _updated(self._memory, self._state, after, change))
 
 
@@ -132,14 +132,14 @@ def apply(
     return Matcher(graph, RuleSet((match.rule,), known), values).rewrite(match).graph
 
 
-def _merged(state: _State, found: Iterable[tuple[Key, ApplicableMatch]]) -> _State:
+def _merged(state: _State, matches: Iterable[tuple[Key, ApplicableMatch]]) -> _State:
     """A state with further matches, each group in order."""
     new: dict[str, dict[Key, ApplicableMatch]] = {}
     touching = dict(state.touching)
-    for key, own in found:
-        anchor = state.site.makers[own.match.outputs[0]][0]
-        new.setdefault(anchor, {})[key] = own
-        for name in own.match.operators:
+    for key, applicable in matches:
+        anchor = state.site.makers[applicable.match.outputs[0]][0]
+        new.setdefault(anchor, {})[key] = applicable
+        for name in applicable.match.operators:
             touching[name] = touching.get(name, frozenset()) | {anchor}
     groups = dict(state.groups)
     for anchor, more in new.items():
@@ -160,13 +160,13 @@ def _updated(memory: BlueprintCache, before: _State, site: Site, change: Change)
         disturbed |= _beneath(before.site, disturbed) | _beneath(site, disturbed)
     groups, touching = dict(before.groups), dict(before.touching)
     for anchor in frozenset().union(*(touching.get(name, ()) for name in disturbed)):
-        left = {key: own for key, own in groups.get(anchor, {}).items()
-                if disturbed.isdisjoint(own.match.operators)}  # fmt: skip
+        left = {key: applicable for key, applicable in groups.get(anchor, {}).items()
+                if disturbed.isdisjoint(applicable.match.operators)}  # fmt: skip
         groups[anchor] = left
     for name in change.gone:
         groups.pop(name, None)
         touching.pop(name, None)
-    found = (
+    matches = (
         (key, own)
         for name, level in _above(site, disturbed, rules.depth).items()
         for plan in rules.plans(site.nodes[name].term, site.reads(site.nodes[name]))
@@ -174,22 +174,24 @@ def _updated(memory: BlueprintCache, before: _State, site: Site, change: Change)
         for key, own in memory.found(site, plan, name)
         if not disturbed.isdisjoint(own.match.operators)
     )
-    return _merged(_State(site, groups, touching), found)
+    return _merged(_State(site, groups, touching), matches)
 
 
 def _beneath(site: Site, names: Iterable[str]) -> frozenset[str]:
     """Operators that made what these read: their outputs have come, or are no longer, beside."""
-    read = (own for name in names if name in site.nodes for own in site.nodes[name].operands)
-    return frozenset(site.makers[own][0] for own in read if own in site.makers)
+    read = (
+        operand for name in names if name in site.nodes for operand in site.nodes[name].operands
+    )
+    return frozenset(site.makers[tensor][0] for tensor in read if tensor in site.makers)
 
 
 def _above(site: Site, names: Iterable[str], depth: int) -> dict[str, int]:
     """Operators that depend on these directly, through one other and so on, with how far."""
-    found = {name: 0 for name in names if name in site.nodes}
-    last = list(found)
+    levels = {name: 0 for name in names if name in site.nodes}
+    last = list(levels)
     for level in range(1, depth):
-        made = (own.name for name in last for own in site.nodes[name].operator.outputs)
-        readers = {reader for own in made for reader in site.readers.get(own, ())}
-        last = [name for name in readers if name not in found]
-        found |= dict.fromkeys(last, level)
-    return found
+        tensors = (tensor.name for name in last for tensor in site.nodes[name].operator.outputs)
+        readers = {reader for tensor in tensors for reader in site.readers.get(tensor, ())}
+        last = [name for name in readers if name not in levels]
+        levels |= dict.fromkeys(last, level)
+    return levels

@@ -34,29 +34,29 @@ class Naming(NamedTuple):
     """Tensors that take another name."""
 
 
-def naming(site: Site, blueprint: Blueprint, given: Names, outputs: Names) -> Naming | None:
+def naming(site: Site, blueprint: Blueprint, inputs: Names, outputs: Names) -> Naming | None:
     """The names, or None if the outside would lose a tensor or nothing would change."""
     wanted = site.ends
-    made = sum(len(piece.outputs) for piece in blueprint.pieces)
-    names: list[str | None] = [*given, *(None,) * made]
+    count = sum(len(piece.outputs) for piece in blueprint.pieces)
+    names: list[str | None] = [*inputs, *(None,) * count]
     turned: dict[str, str] = {}
     renamed: dict[str, str] = {}
     pairs = sorted(
         zip(blueprint.ends, outputs, strict=True), key=lambda pair: pair[1] not in wanted
     )
     for number, output in pairs:
-        own = names[number]
-        if own is None:
+        current = names[number]
+        if current is None:
             names[number] = output
-        elif own == output:
+        elif current == output:
             continue
         elif output not in wanted:
-            turned[output] = own
-        elif own in site.makers and own not in wanted and number < len(given):
-            renamed[own] = names[number] = output
+            turned[output] = current
+        elif current in site.makers and current not in wanted and number < len(inputs):
+            renamed[current] = names[number] = output
         else:
             return None
-    if all(name in given for name in outputs) and not renamed:
+    if all(name in inputs for name in outputs) and not renamed:
         return None
     turned = {old: renamed.get(new, new) for old, new in turned.items()}
     return Naming(tuple(names), turned, renamed)
@@ -100,9 +100,9 @@ def dim_names(
 
 
 def _by_labels(defined: Definition, operands: Sequence[Names]) -> list[str]:
-    own = defined.at(tuple(map(len, operands)))
+    definition = defined.at(tuple(map(len, operands)))
     called: dict[str, str] = {}
-    for operand, names in zip(own.operands, operands, strict=True):
-        for index, name in zip(own.indices(operand), names, strict=True):
+    for operand, names in zip(definition.operands, operands, strict=True):
+        for index, name in zip(definition.indices(operand), names, strict=True):
             called.setdefault(index.name if isinstance(index, Label) else index.output, name)
-    return [called[label.name] for label in own.output]
+    return [called[label.name] for label in definition.output]

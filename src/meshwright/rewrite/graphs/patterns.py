@@ -100,7 +100,7 @@ class RuleSet:
                 raise InputError(f"two rules are called {rule.name!r}", "rename one")
             for plan in _plans(number, rule):
                 self._by_root.setdefault(plan.parts[0].steps[0].operator, []).append(plan)
-        every = [plan for own in self._by_root.values() for plan in own]
+        every = [plan for plans in self._by_root.values() for plan in plans]
         self.depth = max((plan.depth for plan in every), default=0)
         """Operators on the longest way down in any rule."""
         self.beside = any(part.start is None for plan in every for part in plan.parts[1:])
@@ -110,26 +110,28 @@ class RuleSet:
         """Plans for an anchor that reads what these operators made ("" for any other tensor)."""
         key = (operator, reads)
         if key not in self._by_reads:
-            found = self._by_root.get(operator, [])
-            self._by_reads[key] = tuple(plan for plan in found if _may_fit(plan, reads))
+            plans = self._by_root.get(operator, [])
+            self._by_reads[key] = tuple(plan for plan in plans if _may_fit(plan, reads))
         return self._by_reads[key]
 
 
 def _may_fit(plan: MatchPlan, reads: tuple[str, ...]) -> bool:
     first, *below = plan.parts[0].steps
     wanted = {step.slot - 1: step.operator for step in below if step.slot <= first.arity}
-    return first.arity == len(reads) and all(reads[at] == own for at, own in wanted.items())
+    return first.arity == len(reads) and all(
+        reads[at] == operator for at, operator in wanted.items()
+    )
 
 
 def _plans(number: int, rule: Rule) -> Iterator[MatchPlan]:
     if rule.free or not all(isinstance(term, Term) for term in rule.source):
         return
-    own = nodes(rule.source)
-    turned = [node for node in own if node.operator in COMMUTATIVE or _swaps(node)]
+    terms = nodes(rule.source)
+    turned = [node for node in terms if node.operator in COMMUTATIVE or _swaps(node)]
     for choice in itertools.product((False, True), repeat=len(turned)):
         swapped = frozenset(itertools.compress(turned, choice))
         for anchor in range(len(rule.source)):
-            yield _Compiler(rule, own, swapped).plan(number, anchor)
+            yield _Compiler(rule, terms, swapped).plan(number, anchor)
 
 
 def _swaps(node: Term) -> bool:
@@ -140,9 +142,9 @@ def _swaps(node: Term) -> bool:
 class _Compiler:
     """Gives slots to the tensors of one source, from one anchor, with these operators turned."""
 
-    def __init__(self, rule: Rule, own: tuple[Term, ...], swapped: frozenset[Term]) -> None:
+    def __init__(self, rule: Rule, terms: tuple[Term, ...], swapped: frozenset[Term]) -> None:
         self._rule, self._swapped = rule, swapped
-        self._number = {node: n for n, node in enumerate(own)}
+        self._number = {node: n for n, node in enumerate(terms)}
         self._slots: dict[Tensor, int] = {}
         self._visited: set[Term] = set()
         self._used = 0
@@ -233,14 +235,14 @@ class _Compiler:
 
 def tensors_of(terms: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Every tensor once: variables, then what operators make."""
-    made: dict[Tensor, None] = {}
+    outputs: dict[Tensor, None] = {}
     waiting = list(terms)
     while waiting:
         term = waiting.pop()
-        if isinstance(term, Term) and term not in made:
-            made[term] = None
+        if isinstance(term, Term) and term not in outputs:
+            outputs[term] = None
             waiting += term.inputs
-    return (*variables(terms), *made)
+    return (*variables(terms), *outputs)
 
 
 def _depth(term: Tensor) -> int:

@@ -68,11 +68,11 @@ class BlueprintCache:
             outputs = tuple(binding.tensors[n] for n in plan.outputs)
             if site.loses(binding.operators.values(), outputs):
                 continue
-            tensors = tuple((own.name, bound[own]) for own in plan.terms
-                            if isinstance(own, Variable))  # fmt: skip
+            tensors = tuple((variable.name, bound[variable]) for variable in plan.terms
+                            if isinstance(variable, Variable))  # fmt: skip
             for blueprint in self._fits(plan, bound, binding.symbols, site):
-                given = tuple(bound[term] for term in blueprint.given)
-                if naming(site, blueprint, given, outputs) is None:
+                inputs = tuple(bound[term] for term in blueprint.given)
+                if naming(site, blueprint, inputs, outputs) is None:
                     continue
                 match = Match(
                     rule=rule,
@@ -82,15 +82,17 @@ class BlueprintCache:
                     operators=tuple(binding.operators[n] for n in sorted(binding.operators)),
                 )
                 key = (plan.rule, outputs, tuple(name for _, name in tensors), match.settings)
-                yield key, ApplicableMatch(match, blueprint, given)
+                yield key, ApplicableMatch(match, blueprint, inputs)
 
     def _fits(self, plan: MatchPlan, bound: Mapping[Tensor, str], symbols: Mapping[str, Setting],
               site: Site) -> tuple[Blueprint, ...]:  # fmt: skip
         """What a rule makes of a binding; types of variables and symbols decide all others."""
-        shapes = {term: FitShape(site.types[own], site.tensors[own].dtype)
-                  for term, own in bound.items()}  # fmt: skip
-        told = tuple(shape for term, shape in shapes.items() if isinstance(term, Variable))
-        key = (plan.rule, told, tuple(sorted(symbols.items())))
+        shapes = {term: FitShape(site.types[tensor], site.tensors[tensor].dtype)
+                  for term, tensor in bound.items()}  # fmt: skip
+        variable_shapes = tuple(
+            shape for term, shape in shapes.items() if isinstance(term, Variable)
+        )
+        key = (plan.rule, variable_shapes, tuple(sorted(symbols.items())))
         if key not in self._known:
             rule, known = self.rules.rules[plan.rule], self.rules.known
             self._known[key] = tuple(blueprints(rule, symbols, shapes, self.parameters, known))

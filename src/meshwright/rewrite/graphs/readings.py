@@ -47,11 +47,11 @@ def normal(operator: str, settings: Settings, rank: int) -> Settings:
     if operator in _SHORT and len(settings) == 1:
         settings = (_SHORT[operator], *settings)
     dims = DIMS.get(operator, ())
-    found = tuple(
+    normalised = tuple(
         value + rank if number in dims and isinstance(value, int) and value < 0 else value
         for number, value in enumerate(settings)
     )
-    return (min(found), max(found)) if operator == "transpose" else found  # type: ignore[type-var]
+    return (min(normalised), max(normalised)) if operator == "transpose" else normalised  # type: ignore[type-var]
 
 
 def _all(operator: str, call: Call, *settings: Setting) -> OperatorReading:
@@ -177,7 +177,7 @@ def _moved(call: Call) -> OperatorReading | None:
         case _:
             dims = call["dims"]
             order = [_dim(dim, rank) for dim in dims] if isinstance(dims, tuple) else []
-            pair = [dim for dim, own in enumerate(order) if own != dim]
+            pair = [dim for dim, origin in enumerate(order) if origin != dim]
     one, other = min(pair, default=0), max(pair, default=0)
     return OperatorReading("transpose", (one, other)) if len(pair) == 2 and one != other else None
 

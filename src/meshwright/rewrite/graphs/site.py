@@ -73,11 +73,11 @@ class Site(NamedTuple):
 
     def reads(self, node: Node) -> tuple[str, ...]:
         """Which operators of the rule language made what a node reads; empty for others."""
-        found = []
+        operators = []
         for name in node.operands:
             maker = self.makers.get(name)
-            found.append("" if maker is None else self.nodes[maker[0]].term)
-        return tuple(found)
+            operators.append("" if maker is None else self.nodes[maker[0]].term)
+        return tuple(operators)
 
 
 def site_of(graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS) -> Site:
@@ -98,12 +98,12 @@ def site_of(graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS)
         nodes=nodes,
         makers={tensor.name: (op.name, output) for op in graph.operators
                 for output, tensor in enumerate(op.outputs)},
-        readers={tensor: tuple(op.name for op in own)
-                 for tensor, own in graph.consumers.items() if own},
+        readers={tensor: tuple(op.name for op in consumers)
+                 for tensor, consumers in graph.consumers.items() if consumers},
         types=typed(graph, readings, known),
         tensors=dict(graph.tensors),
-        behind={own.name: before.name for calls in following(graph).values()
-                for before, own in pairwise(calls)},
+        behind={after.name: before.name for calls in following(graph).values()
+                for before, after in pairwise(calls)},
     )  # fmt: skip
 
 
@@ -115,15 +115,15 @@ class Ancestry:
 
     @cached_property
     def _bits(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        ancestors: dict[str, int] = {}
         for number, (name, node) in enumerate(self._site.nodes.items()):
             bits = 1 << number
             for read_ in node.operands:
                 maker = self._site.makers.get(read_)
                 if maker is not None:
-                    bits |= found[maker[0]]
-            found[name] = bits | found.get(self._site.behind.get(name, ""), 0)
-        return found
+                    bits |= ancestors[maker[0]]
+            ancestors[name] = bits | ancestors.get(self._site.behind.get(name, ""), 0)
+        return ancestors
 
     @cached_property
     def _place(self) -> dict[str, int]:

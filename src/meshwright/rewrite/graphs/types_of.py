@@ -42,13 +42,13 @@ def readings_of(
 ) -> dict[str, OperatorReading | None]:
     """What each operator is to rules, by its name; equal calls are read once."""
     seen: dict[Call, OperatorReading | None] = {}
-    found = {}
+    readings = {}
     for operator in graph.operators:
         call = graph.call(operator)
         if call not in seen:
             seen[call] = read(call, known)
-        found[operator.name] = seen[call]
-    return found
+        readings[operator.name] = seen[call]
+    return readings
 
 
 def typed(
@@ -81,7 +81,7 @@ def _made(
 ) -> tuple[Type, ...]:
     """The types of the outputs of one operator, called so in the message if it cannot run."""
     if reading is None:
-        if any(own != plain([axis.size for axis in own[FRONT:]]) for own in inputs):
+        if any(type_ != plain([axis.size for axis in type_[FRONT:]]) for type_ in inputs):
             raise InputError(
                 f"operator {name} is of kind {call.kind}, of which no rule speaks, and reads a "
                 f"tensor in pieces",
@@ -131,7 +131,7 @@ def erase(graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS) -
     for operator in graph.operators:
         if operator.kind not in PARALLEL:
             operators.append(_whole(graph, operator, now, specs, known))
-            specs |= {own.name: own.spec for own in operators[-1].outputs}
+            specs |= {tensor.name: tensor.spec for tensor in operators[-1].outputs}
     return msgspec.structs.replace(
         graph,
         operators=tuple(operators),
@@ -153,12 +153,12 @@ def _refuse_change(operator: Operator) -> None:
 def _names_kept(graph: OperatorGraph, origin: Mapping[str, str]) -> dict[str, str]:
     """Tensors that take the name of an output which a parallel operator made of them."""
     ends = dict.fromkeys((*graph.outputs, *filter(None, (graph.loss,))))
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for name in ends:
         source = origin.get(name, name)
         if source in graph.producers and source not in ends:
-            found.setdefault(source, name)
-    return found
+            renamed.setdefault(source, name)
+    return renamed
 
 
 def _whole(
@@ -170,20 +170,20 @@ def _whole(
 ) -> Operator:
     """An operator on whole tensors: its sizes may have been those of a micro-batch."""
     inputs = tuple(None if name is None else now[name] for name in operator.inputs)
-    given = tuple(None if name is None else specs[name] for name in inputs)
+    input_specs = tuple(None if name is None else specs[name] for name in inputs)
     shapes = [tensor.shape for tensor in operator.outputs]
     attributes = operator.attributes
     call = graph.call(operator)
-    if given != call.inputs and (reading := read(call, known)) is not None:
-        operands = [own for n in reading.order if (own := given[n]) is not None]
-        made = write(reading.operator, reading.settings, operands, known)
-        shapes, attributes = [spec.shape for spec in made.outputs], made.attributes
+    if input_specs != call.inputs and (reading := read(call, known)) is not None:
+        operands = [own for n in reading.order if (own := input_specs[n]) is not None]
+        writing = write(reading.operator, reading.settings, operands, known)
+        shapes, attributes = [spec.shape for spec in writing.outputs], writing.attributes
     outputs = tuple(
         GraphTensor(
-            name=now[own.name],
-            dtype=own.dtype,
-            dims=tuple((dim, size) for (dim, _), size in zip(own.dims, shape, strict=True)),
+            name=now[tensor.name],
+            dtype=tensor.dtype,
+            dims=tuple((dim, size) for (dim, _), size in zip(tensor.dims, shape, strict=True)),
         )
-        for own, shape in zip(operator.outputs, shapes, strict=True)
+        for tensor, shape in zip(operator.outputs, shapes, strict=True)
     )
     return msgspec.structs.replace(operator, inputs=inputs, outputs=outputs, attributes=attributes)

@@ -63,7 +63,7 @@ def _function(name: str, functions: Functions) -> Callable[..., Array]:
 
 
 def compute(
-    own: Definition,
+    definition: Definition,
     settings: Mapping[str, Attribute],
     operands: Sequence[Array],
     starts: Mapping[str, int],
@@ -74,8 +74,8 @@ def compute(
 
     Windows of the labels in `held` find what lies beyond the edge in the operand itself.
     """
-    arrays = dict(zip(own.operands, operands, strict=True))
-    sizes = _sizes(own, arrays, settings, held)
+    arrays = dict(zip(definition.operands, operands, strict=True))
+    sizes = _sizes(definition, arrays, settings, held)
     labels = list(sizes)
     axis = {label: n for n, label in enumerate(labels)}
 
@@ -130,22 +130,22 @@ def compute(
                 places = tuple(axis[label] for label in summed)
                 return np.asarray(np.broadcast_to(inner, full).sum(axis=places, keepdims=True))
 
-    shape = [sizes[x] if Label(x) in own.output else 1 for x in labels]
-    value = np.broadcast_to(visit(own.body), shape)
-    kept = [x for x in labels if Label(x) in own.output]
+    shape = [sizes[x] if Label(x) in definition.output else 1 for x in labels]
+    value = np.broadcast_to(visit(definition.body), shape)
+    kept = [x for x in labels if Label(x) in definition.output]
     squeezed = value.squeeze(axis=tuple(axis[x] for x in labels if x not in kept))
-    return squeezed.transpose([kept.index(label.name) for label in own.output])
+    return squeezed.transpose([kept.index(label.name) for label in definition.output])
 
 
 def _sizes(
-    own: Definition,
+    definition: Definition,
     arrays: Mapping[str, Array],
     settings: Mapping[str, Attribute],
     held: frozenset[str],
 ) -> dict[str, int]:
     sizes: dict[str, int] = {}
     windows: list[tuple[Window, int]] = []
-    for read in own.reads:
+    for read in definition.reads:
         for index, size in zip(read.indices, arrays[read.operand].shape, strict=True):
             if isinstance(index, Label):
                 sizes[index.name] = size
@@ -155,4 +155,4 @@ def _sizes(
         padding = 0 if window.output in held else int(settings[window.padding])
         stride = int(settings[window.stride])
         sizes[window.output] = (size + 2 * padding - sizes[window.place]) // stride + 1
-    return sizes | {label: int(settings[length]) for label, length in own.lengths}
+    return sizes | {label: int(settings[length]) for label, length in definition.lengths}

@@ -22,15 +22,15 @@ Bound = Mapping[str, Setting]
 """Values of symbols."""
 
 
-def quantity(own: Quantity, types: Mapping[str, Type], bound: Bound) -> Setting:
+def quantity(expression: Quantity, types: Mapping[str, Type], bound: Bound) -> Setting:
     """The value of what a condition speaks of."""
-    match own:
+    match expression:
         case int():
-            return own
+            return expression
         case str():
-            if own not in bound:
-                raise MisfitError(f"{own} is not bound")
-            return bound[own]
+            if expression not in bound:
+                raise MisfitError(f"{expression} is not bound")
+            return bound[expression]
         case Rank(tensor=tensor, less=less):
             return rank(types[tensor]) - less
         case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
@@ -38,7 +38,7 @@ def quantity(own: Quantity, types: Mapping[str, Type], bound: Bound) -> Setting:
             if not isinstance(name, int | str):
                 raise MisfitError(f"{name} is no dim")
             axis = types[tensor][axis_number(name, rank(types[tensor]))]
-            return axis.size if isinstance(own, Size) else axis.degree
+            return axis.size if isinstance(expression, Size) else axis.degree
 
 
 def holds(condition: Condition | Plain, types: Mapping[str, Type], bound: Bound) -> bool:
@@ -50,7 +50,7 @@ def holds(condition: Condition | Plain, types: Mapping[str, Type], bound: Bound)
     """
     if isinstance(condition, Plain):
         return _is_plain(types[condition.tensor])
-    left, right = (quantity(own, types, bound) for own in (condition.left, condition.right))
+    left, right = (quantity(side, types, bound) for side in (condition.left, condition.right))
     match condition.relation:
         case "=":
             return left == right
@@ -67,5 +67,5 @@ def holds(condition: Condition | Plain, types: Mapping[str, Type], bound: Bound)
             return left > 0 and right % left == 0
 
 
-def _is_plain(own: Type) -> bool:
-    return own == (TypedAxis(1),) * FRONT + tuple(TypedAxis(axis.size) for axis in own[FRONT:])
+def _is_plain(type_: Type) -> bool:
+    return type_ == (TypedAxis(1),) * FRONT + tuple(TypedAxis(axis.size) for axis in type_[FRONT:])

@@ -90,18 +90,18 @@ def parse_published(text: str) -> tuple[Rule, ...]:
     return tuple(map(_rule, collection.rule))
 
 
-def _rule(own: _Rule) -> Rule:
+def _rule(rule: _Rule) -> Rule:
     try:
-        source, target = _Side(own.srcOp), _Side(own.dstOp)
-        left = tuple(source.output(m.srcOpId, m.srcTsId) for m in own.mappedOutput)
-        right = tuple(target.output(m.dstOpId, m.dstTsId) for m in own.mappedOutput)
+        source, target = _Side(rule.srcOp), _Side(rule.dstOp)
+        left = tuple(source.output(m.srcOpId, m.srcTsId) for m in rule.mappedOutput)
+        right = tuple(target.output(m.dstOpId, m.dstTsId) for m in rule.mappedOutput)
     except InputError as error:
-        raise error.at(f"rule {own.name!r}") from None
+        raise error.at(f"rule {rule.name!r}") from None
     bound = dict.fromkeys(variables(left))
     everywhere = bound | dict.fromkeys(variables(right))
     ranks = [Condition(Rank(v.name), "=", 2) for v in everywhere]
     return Rule(
-        name=own.name,
+        name=rule.name,
         source=left,
         target=right,
         conditions=(*ranks, *source.conditions, *target.conditions),
@@ -136,26 +136,26 @@ class _Side:
         return msgspec.structs.replace(self._terms[operator], output=output)
 
     def _term(self, operator: _Operator) -> Term:
-        inputs = tuple(self.output(own.opId, own.tsId) for own in operator.input)
-        given = {own.key: own.value for own in operator.para}
+        inputs = tuple(self.output(reference.opId, reference.tsId) for reference in operator.input)
+        parameters = {parameter.key: parameter.value for parameter in operator.para}
         kind = operator.type
         if kind in _PLAIN:
             return Term(_PLAIN[kind], inputs)
         if kind in _PARALLEL:
-            axis = _dim(given, "PM_PARALLEL_DIM")
-            return Term(_PARALLEL[kind], inputs, (axis, _value(given, "PM_PARALLEL_DEGREE")))
+            axis = _dim(parameters, "PM_PARALLEL_DIM")
+            return Term(_PARALLEL[kind], inputs, (axis, _value(parameters, "PM_PARALLEL_DEGREE")))
         match kind:
             case "OP_LINEAR":
-                activation = _value(given, "PM_ACTI")
+                activation = _value(parameters, "PM_ACTI")
                 if activation not in _LINEAR:
                     raise InputError(
                         f"there is no activation {activation}", "give 0 (none) or 2 (relu)"
                     )
                 return Term(_LINEAR[activation], inputs)
             case "OP_CONCAT":
-                return Term("concat", inputs, (_dim(given, "PM_AXIS"),))
+                return Term("concat", inputs, (_dim(parameters, "PM_AXIS"),))
             case "OP_SPLIT":
-                return self._split(_dim(given, "PM_AXIS"), inputs)
+                return self._split(_dim(parameters, "PM_AXIS"), inputs)
             case _:
                 known = (*_PLAIN, *_PARALLEL, "OP_LINEAR", "OP_CONCAT", "OP_SPLIT")
                 raise InputError(f"there is no operator {kind!r}", nearest(kind, known))
@@ -191,17 +191,17 @@ def _origins(term: Term, axis: Attribute) -> list[tuple[Tensor, Attribute]]:
     """Which axes of the inputs run along an axis of the output."""
     if term.operator in _LINEAR.values():
         return [(term.inputs[1], 0)] if axis == 1 else [(term.inputs[0], axis)]
-    return [(own, axis) for own in term.inputs]
+    return [(operand, axis) for operand in term.inputs]
 
 
-def _value(given: Mapping[str, int], key: str) -> int:
-    if key not in given:
+def _value(parameters: Mapping[str, int], key: str) -> int:
+    if key not in parameters:
         raise InputError(f"an operator without {key}", f"add {key} to its parameters")
-    return given[key]
+    return parameters[key]
 
 
-def _dim(given: Mapping[str, int], key: str) -> Attribute:
-    number = _value(given, key)
+def _dim(parameters: Mapping[str, int], key: str) -> Attribute:
+    number = _value(parameters, key)
     if not 0 <= number < len(_DIMS):
         raise InputError(f"{key} is {number}", f"give 0 to {len(_DIMS) - 1}")
     return _DIMS[number]

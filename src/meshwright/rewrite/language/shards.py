@@ -84,7 +84,7 @@ def run(
     >>> total.whole[0, 0, 0]
     array([0., 2., 4., 6.])
     """
-    types = infer(operator, attributes, [own.type for own in inputs], known)
+    types = infer(operator, attributes, [operand.type for operand in inputs], known)
     first, n = inputs[0], len(inputs[0].type)
     match operator:
         case "partition" | "combine" | "replicate" | "reduce":
@@ -97,7 +97,7 @@ def run(
             values = _with_neighbours(first, types[0])
         case "concat":
             number = axis_number(attributes[0], rank(first.type))
-            values = np.concatenate([own.values for own in inputs], axis=n + number)
+            values = np.concatenate([operand.values for operand in inputs], axis=n + number)
         case "split":
             number = axis_number(attributes[0], rank(first.type))
             ends = np.cumsum([type_[number].size for type_ in types])[:-1]
@@ -109,7 +109,7 @@ def run(
         case "flatten" | "unflatten":
             values = _reshaped(first, types[0])
         case _:
-            values = _tasks(meet(known[operator], attributes, [own.type for own in inputs]),
+            values = _tasks(meet(known[operator], attributes, [operand.type for operand in inputs]),
                             attributes, inputs, functions)  # fmt: skip
     return (Shards(types[0], values),)
 
@@ -122,20 +122,22 @@ def evaluate(
     bound: Mapping[str, Attribute] | None = None,
 ) -> tuple[Shards, ...]:
     """A graph of terms on values for its variables; `bound` gives the variables of attributes."""
-    made: dict[Term, tuple[Shards, ...]] = {}
+    outputs: dict[Term, tuple[Shards, ...]] = {}
 
     def value(term: Tensor) -> Shards:
-        return made[term.node][term.output] if isinstance(term, Term) else inputs[term.name]
+        return outputs[term.node][term.output] if isinstance(term, Term) else inputs[term.name]
 
     names = bound or {}
     for node in nodes(tuple(terms)):
         attributes = [names.get(a, a) if isinstance(a, str) else a for a in node.attributes]
-        made[node] = run(node.operator, attributes, list(map(value, node.inputs)), known, functions)
+        outputs[node] = run(
+            node.operator, attributes, list(map(value, node.inputs)), known, functions
+        )
     return tuple(map(value, terms))
 
 
-def _partition(own: Shards, number: int, degree: int) -> Array:
-    n, values = len(own.type), own.values
+def _partition(shards: Shards, number: int, degree: int) -> Array:
+    n, values = len(shards.type), shards.values
     shape = values.shape
     size = shape[n + number]
     pieces = values.reshape(*shape[: n + number], degree, size // degree, *shape[n + number + 1 :])
@@ -146,8 +148,8 @@ def _partition(own: Shards, number: int, degree: int) -> Array:
     )  # fmt: skip
 
 
-def _combine(own: Shards, number: int, degree: int) -> Array:
-    n, values = len(own.type), own.values
+def _combine(shards: Shards, number: int, degree: int) -> Array:
+    n, values = len(shards.type), shards.values
     shape = values.shape
     pieces = values.reshape(*shape[:number], shape[number] // degree, degree, *shape[number + 1 :])
     beside = np.moveaxis(pieces, number + 1, n + number)
@@ -157,15 +159,17 @@ def _combine(own: Shards, number: int, degree: int) -> Array:
     )  # fmt: skip
 
 
-def _replicate(own: Shards, number: int, degree: int) -> Array:
-    place = number if number != STEP else len(own.type) + STEP
-    return np.concatenate([own.values] * degree, axis=place)
+def _replicate(shards: Shards, number: int, degree: int) -> Array:
+    place = number if number != STEP else len(shards.type) + STEP
+    return np.concatenate([shards.values] * degree, axis=place)
 
 
-def _reduce(own: Shards, number: int, degree: int) -> Array:
-    place = number if own.type[number].degree % degree == 0 else len(own.type) + number
-    shape = own.values.shape
-    parts = own.values.reshape(*shape[:place], degree, shape[place] // degree, *shape[place + 1 :])
+def _reduce(shards: Shards, number: int, degree: int) -> Array:
+    place = number if shards.type[number].degree % degree == 0 else len(shards.type) + number
+    shape = shards.values.shape
+    parts = shards.values.reshape(
+        *shape[:place], degree, shape[place] // degree, *shape[place + 1 :]
+    )
     return np.asarray(parts.sum(axis=place))
 
 
@@ -174,9 +178,9 @@ _MOVES = {
 }  # fmt: skip
 
 
-def _micro(operator: str, own: Shards, number: int, count: int) -> Array:
+def _micro(operator: str, shards: Shards, number: int, count: int) -> Array:
     """Moves the outer part of a dim behind the steps, or the inner part of the steps back."""
-    n, values = len(own.type), own.values
+    n, values = len(shards.type), shards.values
     step, dim = n + STEP, n + number
     shape = values.shape
     if operator == "pipeline":
@@ -194,10 +198,10 @@ def _micro(operator: str, own: Shards, number: int, count: int) -> Array:
     )  # fmt: skip
 
 
-def _with_neighbours(own: Shards, wanted: Type) -> Array:
-    n = len(own.type)
-    number = next((i for i in range(n) if wanted[i] != own.type[i]), FRONT)
-    axis, values = wanted[number], own.values
+def _with_neighbours(shards: Shards, wanted: Type) -> Array:
+    n = len(shards.type)
+    number = next((i for i in range(n) if wanted[i] != shards.type[i]), FRONT)
+    axis, values = wanted[number], shards.values
     length = axis.size // axis.degree
     rows = np.moveaxis(values, (number, n + number), (0, 1))
     line = rows.reshape(axis.size, *rows.shape[2:])
@@ -207,9 +211,9 @@ def _with_neighbours(own: Shards, wanted: Type) -> Array:
     return np.moveaxis(pieces, (0, 1), (number, n + number))
 
 
-def _reshaped(own: Shards, wanted: Type) -> Array:
+def _reshaped(shards: Shards, wanted: Type) -> Array:
     """Coordinates and elements follow the type, since an inner dim is never cut."""
-    return own.values.reshape(
+    return shards.values.reshape(
         *(axis.degree for axis in wanted), *(axis.size // axis.degree for axis in wanted)
     )
 
@@ -218,33 +222,35 @@ def _tasks(
     meeting: OperandGrid, attributes: Sequence[Attribute], inputs: Sequence[Shards], fns: Functions
 ) -> Array:
     """Runs the definition once for each task, on the pieces that lie there."""
-    own, degrees, output = meeting.definition, meeting.degrees, meeting.output
+    definition, degrees, output = meeting.definition, meeting.degrees, meeting.output
     pieces = [a.size // a.degree for a in output]
     result = np.zeros([*(a.degree for a in output), *pieces])
-    settings: dict[str, Attribute] = dict(zip(own.parameters, attributes, strict=True))
+    settings: dict[str, Attribute] = dict(zip(definition.parameters, attributes, strict=True))
     held = frozenset(label for label, degree in degrees.items() if degree > 1)
-    ranges = [range(degrees[label]) for label in own.cuts]
+    ranges = [range(degrees[label]) for label in definition.cuts]
     grid = itertools.product(
         range(output[STEP].degree), range(output[COPY].degree), range(meeting.sums.degree), *ranges
     )
     for step, copy, pending, *blocks in grid:
-        at = dict(zip(own.cuts, blocks, strict=True)) | {"": pending}
+        at = dict(zip(definition.cuts, blocks, strict=True)) | {"": pending}
         local = [
             operand.values[_coordinates(meeting, n, operand.type, step, copy, at)]
             for n, operand in enumerate(inputs)
         ]
-        starts = {label: at[label] * (meeting.sizes[label] // degrees[label]) for label in own.cuts}
+        starts = {
+            label: at[label] * (meeting.sizes[label] // degrees[label]) for label in definition.cuts
+        }
         part = 0
-        for label in own.summed:
+        for label in definition.summed:
             part = part * degrees.get(label, 1) + at.get(label, 0)
         place = (step, copy, part * meeting.sums.degree + pending,
-                 *(at.get(label.name, 0) for label in own.output))  # fmt: skip
+                 *(at.get(label.name, 0) for label in definition.output))  # fmt: skip
         for inner in itertools.product(*(range(pieces[axis]) for axis in (STEP, COPY, SUM))):
             operands = [
                 array[tuple(i if array.shape[a] > 1 else 0 for a, i in enumerate(inner))]
                 for array in local
             ]
-            result[place][inner] = compute(own, settings, operands, starts, fns, held)
+            result[place][inner] = compute(definition, settings, operands, starts, fns, held)
     return result
 
 
@@ -252,7 +258,7 @@ def _coordinates(
     meeting: OperandGrid, operand: int, type_: Type, step: int, copy: int, at: Mapping[str, int]
 ) -> tuple[int, ...]:
     """Where the piece lies that a task reads of an operand: copies count labels, then the rest."""
-    own = meeting.definition
+    definition = meeting.definition
     number = 0
     for label in meeting.lacking[operand]:
         number = number * (meeting.degrees[label] if label else meeting.sums.degree) + at[label]
@@ -264,7 +270,7 @@ def _coordinates(
     number = number * spare + (copy if spare > 1 else 0)
     dims = (
         at.get(index.name if isinstance(index, Label) else index.output, 0)
-        for index in own.indices(own.operands[operand])
+        for index in definition.indices(definition.operands[operand])
     )
     pending = at[""] if type_[SUM].degree > 1 else 0
     return (step, number, pending, *dims)

@@ -160,28 +160,30 @@ def nodes(terms: tuple[Tensor, ...]) -> tuple[Term, ...]:
     >>> [str(node) for node in nodes(rule.source)]
     ['relu(x)', 'add(relu(x), relu(x))']
     """
-    found: dict[Term, None] = {}
+    operators: dict[Term, None] = {}
 
     def visit(term: Tensor) -> None:
-        if isinstance(term, Term) and term.node not in found:
-            for own in term.inputs:
-                visit(own)
-            found[term.node] = None
+        if isinstance(term, Term) and term.node not in operators:
+            for operand in term.inputs:
+                visit(operand)
+            operators[term.node] = None
 
     for term in terms:
         visit(term)
-    return tuple(found)
+    return tuple(operators)
 
 
 def variables(terms: tuple[Tensor, ...]) -> tuple[Variable, ...]:
     """Every variable once, in the order in which it is first read."""
-    found: dict[Variable, None] = {}
+    ordered: dict[Variable, None] = {}
     for term in terms:
         if isinstance(term, Variable):
-            found[term] = None
+            ordered[term] = None
     for node in nodes(terms):
-        found |= dict.fromkeys(own for own in node.inputs if isinstance(own, Variable))
-    return tuple(found)
+        ordered |= dict.fromkeys(
+            operand for operand in node.inputs if isinstance(operand, Variable)
+        )
+    return tuple(ordered)
 
 
 def quantities(condition: Condition | Plain) -> tuple[Quantity, ...]:
@@ -198,7 +200,11 @@ def tensors_in(condition: Condition | Plain) -> tuple[str, ...]:
 def symbols(rule: Rule) -> Iterator[str]:
     """Every variable among the attributes and conditions of a rule, with repetitions."""
     for node in (*nodes(rule.source), *nodes(rule.target)):
-        yield from (own for own in node.attributes if isinstance(own, str) and own not in AXES)
+        yield from (
+            attribute
+            for attribute in node.attributes
+            if isinstance(attribute, str) and attribute not in AXES
+        )
     for condition in rule.conditions:
         for quantity in quantities(condition):
             match quantity:
@@ -213,4 +219,4 @@ def symbols(rule: Rule) -> Iterator[str]:
 def numbers(rule: Rule) -> Iterator[int]:
     """Dims, degrees and sizes that the operators of a rule have as numbers, with repetitions."""
     for node in (*nodes(rule.source), *nodes(rule.target)):
-        yield from (own for own in node.attributes if isinstance(own, int))
+        yield from (attribute for attribute in node.attributes if isinstance(attribute, int))

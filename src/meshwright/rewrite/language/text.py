@@ -43,7 +43,7 @@ _WORDS = {"if", "and", "for", "any", "divides", "degree", "rank", "plain"}
 
 def parse_rules(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> tuple[Rule, ...]:
     """The rules of a file, each named once."""
-    found: dict[str, Rule] = {}
+    rules: dict[str, Rule] = {}
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.partition("#")[0].strip()
         if not bare:
@@ -52,10 +52,10 @@ def parse_rules(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -
             rule = parse_rule(bare, arity)
         except InputError as error:
             raise error.at(f"line {number}") from None
-        if rule.name in found:
+        if rule.name in rules:
             raise InputError(f"line {number} names a second rule {rule.name!r}", "rename one")
-        found[rule.name] = rule
-    return tuple(found.values())
+        rules[rule.name] = rule
+    return tuple(rules.values())
 
 
 def parse_rule(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> Rule:

@@ -61,9 +61,9 @@ DUALS: Mapping[str, str] = {
 
 def arities(known: Mapping[str, Definition] = DEFINITIONS) -> Mapping[str, tuple[int, ...]]:
     """How many inputs every operator of the language may have."""
-    found: dict[str, tuple[int, ...]] = dict.fromkeys((*PARALLEL, *STRUCTURAL), (1,))
-    found["concat"] = (2, 3, 4)
-    return found | {name: (len(own.operands),) for name, own in known.items()}
+    counts: dict[str, tuple[int, ...]] = dict.fromkeys((*PARALLEL, *STRUCTURAL), (1,))
+    counts["concat"] = (2, 3, 4)
+    return counts | {name: (len(definition.operands),) for name, definition in known.items()}
 
 
 def plain(shape: Sequence[int]) -> Type:
@@ -153,15 +153,15 @@ def infer(
             raise MisfitError(f"there is no operator {operator}")
 
 
-def _parallel(operator: str, attributes: Sequence[object], own: Type) -> Type:
+def _parallel(operator: str, attributes: Sequence[object], type_: Type) -> Type:
     if operator == "halo":
-        return _halo(attributes, own)
-    number, degree = over(operator, attributes, rank(own))
-    axis = own[number]
+        return _halo(attributes, type_)
+    number, degree = over(operator, attributes, rank(type_))
+    axis = type_[number]
     if axis.before or axis.after:
         raise MisfitError(f"{operator} of an axis whose pieces overlap")
     if operator in ("pipeline", "batch"):
-        return _micro(operator, number, degree, own)
+        return _micro(operator, number, degree, type_)
     size, cut = axis.size, axis.degree
     if number == STEP and operator in ("partition", "combine"):
         raise MisfitError("steps follow each other and cannot be cut")
@@ -181,11 +181,11 @@ def _parallel(operator: str, attributes: Sequence[object], own: Type) -> Type:
         size, cut = size // degree, cut // degree if cut % degree == 0 else 1
     if size % cut:
         raise MisfitError(f"an axis of size {size} is cut into {cut}")
-    return replaced(own, number, TypedAxis(size, cut))
+    return replaced(type_, number, TypedAxis(size, cut))
 
 
-def _micro(operator: str, number: int, count: int, own: Type) -> Type:
-    steps, axis = own[STEP], own[number]
+def _micro(operator: str, number: int, count: int, type_: Type) -> Type:
+    steps, axis = type_[STEP], type_[number]
     if number < FRONT or axis.degree != 1 or steps.degree != 1:
         raise MisfitError(f"{operator} of an axis that is cut")
     if operator == "pipeline":
@@ -196,80 +196,80 @@ def _micro(operator: str, number: int, count: int, own: Type) -> Type:
         if steps.size % count:
             raise MisfitError(f"batch by {count} of {steps.size} steps")
         changed = TypedAxis(axis.size * count), TypedAxis(steps.size // count)
-    return replaced(replaced(own, number, changed[0]), STEP, changed[1])
+    return replaced(replaced(type_, number, changed[0]), STEP, changed[1])
 
 
-def _halo(attributes: Sequence[object], own: Type) -> Type:
+def _halo(attributes: Sequence[object], type_: Type) -> Type:
     if len(attributes) != 3:
         raise MisfitError("halo takes a dim, rows before and rows after")
-    number = axis_number(attributes[0], rank(own))
+    number = axis_number(attributes[0], rank(type_))
     before, after = (whole_number(value, "rows") for value in attributes[1:])
-    axis = own[number]
+    axis = type_[number]
     if axis.before or axis.after or number < FRONT:
         raise MisfitError("halo of an axis that overlaps already, or is no dim")
     if not 0 <= max(before, after) <= axis.size // axis.degree or min(before, after) < 0:
         raise MisfitError(f"pieces of {axis.size // axis.degree} rows lend {max(before, after)}")
-    return replaced(own, number, axis._replace(before=before, after=after))
+    return replaced(type_, number, axis._replace(before=before, after=after))
 
 
 def _concat(attributes: Sequence[object], inputs: Sequence[Type]) -> Type:
     first = inputs[0]
-    if len({len(own) for own in inputs}) > 1 or len(attributes) != 1:
+    if len({len(type_) for type_ in inputs}) > 1 or len(attributes) != 1:
         raise MisfitError("concat of tensors of different ranks")
     number = axis_number(attributes[0], rank(first))
-    if any(own[number][1:] != (1, 0, 0) for own in inputs):
+    if any(type_[number][1:] != (1, 0, 0) for type_ in inputs):
         raise MisfitError("concat along an axis that is cut")
-    if any(replaced(own, number, first[number]) != first for own in inputs):
+    if any(replaced(type_, number, first[number]) != first for type_ in inputs):
         raise MisfitError("concat of tensors that differ in another axis")
-    return replaced(first, number, TypedAxis(sum(own[number].size for own in inputs)))
+    return replaced(first, number, TypedAxis(sum(type_[number].size for type_ in inputs)))
 
 
-def _split(attributes: Sequence[object], own: Type) -> tuple[Type, ...]:
+def _split(attributes: Sequence[object], type_: Type) -> tuple[Type, ...]:
     if len(attributes) < 2:
         raise MisfitError("split takes an axis and the sizes of all parts but the last")
-    number = axis_number(attributes[0], rank(own))
+    number = axis_number(attributes[0], rank(type_))
     sizes = [whole_number(value, "size") for value in attributes[1:]]
-    rest = own[number].size - sum(sizes)
-    if own[number][1:] != (1, 0, 0) or rest < 1 or min(sizes) < 1:
+    rest = type_[number].size - sum(sizes)
+    if type_[number][1:] != (1, 0, 0) or rest < 1 or min(sizes) < 1:
         raise MisfitError(
-            f"split of {own[number].size} at {sizes}, of an axis that is cut, or of nothing"
+            f"split of {type_[number].size} at {sizes}, of an axis that is cut, or of nothing"
         )
-    return tuple(replaced(own, number, TypedAxis(size)) for size in (*sizes, rest))
+    return tuple(replaced(type_, number, TypedAxis(size)) for size in (*sizes, rest))
 
 
-def _transpose(attributes: Sequence[object], own: Type) -> Type:
+def _transpose(attributes: Sequence[object], type_: Type) -> Type:
     if len(attributes) != 2:
         raise MisfitError("transpose takes two dims")
-    one, other = (axis_number(name, rank(own)) for name in attributes)
+    one, other = (axis_number(name, rank(type_)) for name in attributes)
     if min(one, other) < FRONT:
         raise MisfitError("transpose of an axis that is no dim")
-    return replaced(replaced(own, one, own[other]), other, own[one])
+    return replaced(replaced(type_, one, type_[other]), other, type_[one])
 
 
-def _flatten(attributes: Sequence[object], own: Type) -> Type:
+def _flatten(attributes: Sequence[object], type_: Type) -> Type:
     if len(attributes) != 1:
         raise MisfitError("flatten takes a dim")
-    number = axis_number(attributes[0], rank(own))
-    if number < FRONT or number + 1 >= len(own):
+    number = axis_number(attributes[0], rank(type_))
+    if number < FRONT or number + 1 >= len(type_):
         raise MisfitError("flatten takes a dim that is followed by another")
-    outer, inner = own[number], own[number + 1]
+    outer, inner = type_[number], type_[number + 1]
     if inner[1:] != (1, 0, 0) or outer.before or outer.after:
         raise MisfitError("flatten of dims of which the inner is cut")
     joined = TypedAxis(outer.size * inner.size, outer.degree)
-    return (*own[:number], joined, *own[number + 2 :])
+    return (*type_[:number], joined, *type_[number + 2 :])
 
 
-def _unflatten(attributes: Sequence[object], own: Type) -> Type:
+def _unflatten(attributes: Sequence[object], type_: Type) -> Type:
     if len(attributes) != 2:
         raise MisfitError("unflatten takes a dim and the size of its outer part")
-    number = axis_number(attributes[0], rank(own))
-    size, axis = whole_number(attributes[1], "size"), own[number]
+    number = axis_number(attributes[0], rank(type_))
+    size, axis = whole_number(attributes[1], "size"), type_[number]
     if number < FRONT or size < 1 or axis.size % size or size % axis.degree or axis.before:
         raise MisfitError(
             f"unflatten of {axis.size} in {axis.degree} pieces into {size} outer parts"
         )
     parts = (TypedAxis(size, axis.degree), TypedAxis(axis.size // size))
-    return (*own[:number], *parts, *own[number + 1 :])
+    return (*type_[:number], *parts, *type_[number + 1 :])
 
 
 class OperandGrid(NamedTuple):
@@ -292,10 +292,10 @@ def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Typ
     operands, parameters = len(defined.operands), len(defined.parameters)
     if len(inputs) != operands or len(attributes) != parameters:
         raise MisfitError(f"{defined.name} takes {operands} inputs and {parameters} attributes")
-    own = defined.at(tuple(map(rank, inputs)))
-    types = dict(zip(own.operands, inputs, strict=True))
-    values = dict(zip(own.parameters, attributes, strict=True))
-    axes = _label_axes(own, types, values)
+    definition = defined.at(tuple(map(rank, inputs)))
+    types = dict(zip(definition.operands, inputs, strict=True))
+    values = dict(zip(definition.parameters, attributes, strict=True))
+    axes = _label_axes(definition, types, values)
     degrees = {label: axis.degree for label, axis in axes.items()}
     steps = {type_[STEP] for type_ in inputs}
     sums = {type_[SUM] for type_ in inputs} - {TypedAxis(1)}
@@ -304,8 +304,8 @@ def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Typ
     pending = next(iter(sums), TypedAxis(1))
     lacking, extra = [], set()
     for operand, type_ in types.items():
-        present = {_plain_label(index) for index in own.indices(operand)}
-        absent = tuple(label for label in own.cuts if label not in present)
+        present = {_plain_label(index) for index in definition.indices(operand)}
+        absent = tuple(label for label in definition.cuts if label not in present)
         if pending.size > 1 and type_[SUM].size == 1:
             absent += ("",)
         needed = math.prod(degrees[label] if label else pending.degree for label in absent)
@@ -316,15 +316,15 @@ def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Typ
         extra.add(TypedAxis(size // needed, degree // needed))
     if len(extra - {TypedAxis(1)}) > 1:
         raise MisfitError("operands differ in copies")
-    parts = math.prod(degrees[label] for label in own.summed)
+    parts = math.prod(degrees[label] for label in definition.summed)
     output = (
         next(iter(steps)),
         next(iter(extra - {TypedAxis(1)}), TypedAxis(1)),
         TypedAxis(pending.size * parts, pending.degree * parts),
-        *(axes[label.name] for label in own.output),
+        *(axes[label.name] for label in definition.output),
     )
     sizes = {label: axis.size for label, axis in axes.items()}
-    return OperandGrid(own, sizes, degrees, pending, tuple(lacking), output)
+    return OperandGrid(definition, sizes, degrees, pending, tuple(lacking), output)
 
 
 def _plain_label(index: Label | Window) -> str:
@@ -332,29 +332,31 @@ def _plain_label(index: Label | Window) -> str:
 
 
 def _label_axes(
-    own: Definition, types: Mapping[str, Type], values: Mapping[str, object]
+    definition: Definition, types: Mapping[str, Type], values: Mapping[str, object]
 ) -> dict[str, TypedAxis]:
     axes: dict[str, TypedAxis] = {}
     windows: list[tuple[Window, TypedAxis]] = []
-    for read in own.reads:
+    for read in definition.reads:
         for index, axis in zip(read.indices, types[read.operand][FRONT:], strict=True):
             if isinstance(index, Window):
                 windows.append((index, axis))
                 continue
             if axis.before or axis.after:
-                raise MisfitError(f"{own.name} reads a dim whose pieces overlap")
+                raise MisfitError(f"{definition.name} reads a dim whose pieces overlap")
             if axes.setdefault(index.name, axis) != axis:
-                raise MisfitError(f"{own.name} reads {index.name} as {axes[index.name]} and {axis}")
-            if axis.degree > 1 and index.name not in own.cuts:
-                raise MisfitError(f"{own.name} cannot be cut along {index.name}")
+                raise MisfitError(
+                    f"{definition.name} reads {index.name} as {axes[index.name]} and {axis}"
+                )
+            if axis.degree > 1 and index.name not in definition.cuts:
+                raise MisfitError(f"{definition.name} cannot be cut along {index.name}")
     for window, axis in windows:
         slid = _slide(window, axis, axes[window.place].size, values)
         if axes.setdefault(window.output, slid) != slid:
-            raise MisfitError(f"{own.name} slides {window.output} over different dims")
-    for label, length in own.lengths:
+            raise MisfitError(f"{definition.name} slides {window.output} over different dims")
+    for label, length in definition.lengths:
         size = whole_number(values[length], "length")
         if size < 1:
-            raise MisfitError(f"{own.name} makes {size} of {label}")
+            raise MisfitError(f"{definition.name} makes {size} of {label}")
         axes[label] = TypedAxis(size)
     return axes
 

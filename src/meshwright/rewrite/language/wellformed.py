@@ -37,7 +37,7 @@ def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
     if not rule.source:
         raise InputError(f"rule {rule.name!r} replaces no tensor", "give it an output")
     read = [own for node in _nodes(rule) for own in node.inputs if isinstance(own, Term)]
-    ends = [own for own in (*rule.source, *rule.target) if isinstance(own, Term)]
+    ends = [end for end in (*rule.source, *rule.target) if isinstance(end, Term)]
     arity = arities(known)
     for node in _nodes(rule):
         if len(node.inputs) not in arity[node.operator]:
@@ -62,18 +62,18 @@ def _nodes(rule: Rule) -> tuple[Term, ...]:
 
 
 def _require_attributes(rule: Rule, node: Term, known: Mapping[str, Definition]) -> None:
-    given = len(node.attributes)
+    count = len(node.attributes)
     if node.operator == "split":
-        expected: tuple[int, ...] = () if given < 2 else (given,)
+        expected: tuple[int, ...] = () if count < 2 else (count,)
     elif node.operator in _ATTRIBUTES:
         expected = _ATTRIBUTES[node.operator]
     else:
         expected = (len(known[node.operator].parameters),)
-    if given not in expected:
+    if count not in expected:
         words = " or ".join(map(str, expected)) or "a dim and the size of every part but the last"
-        plural = "" if given == 1 else "s"
+        plural = "" if count == 1 else "s"
         raise InputError(
-            f"rule {rule.name!r}: {node} has {given or 'no'} attribute{plural}",
+            f"rule {rule.name!r}: {node} has {count or 'no'} attribute{plural}",
             f"give it {words.replace('0', 'none')}",
         )
 
@@ -88,7 +88,7 @@ def _require_positive(rule: Rule, node: Term) -> None:
             raise InputError(f"rule {rule.name!r}: {node} counts {count}", f"give {least} or more")
 
 
-def require_definition(own: Definition, known: Mapping[str, Definition]) -> None:
+def require_definition(definition: Definition, known: Mapping[str, Definition]) -> None:
     """Refuse a line that defines what is there already, or reads what is not.
 
     >>> from meshwright.graph.notation import parse_definition
@@ -100,17 +100,17 @@ def require_definition(own: Definition, known: Mapping[str, Definition]) -> None
 is not known; read one there, or write 'j < n' with an attribute n that says its size.
     """
     try:
-        if own.name in (*known, *PARALLEL, *STRUCTURAL):
+        if definition.name in (*known, *PARALLEL, *STRUCTURAL):
             raise InputError("there is one of this name already", "take another name")
-        if taken := {DEFINITION, PYTHON_KERNEL}.intersection(own.parameters):
+        if taken := {DEFINITION, PYTHON_KERNEL}.intersection(definition.parameters):
             raise InputError(f"no attribute can be called {min(taken)}", "rename it")
-        require_meaning(own)
-        _require_functions(own, known)
+        require_meaning(definition)
+        _require_functions(definition, known)
     except InputError as error:
-        raise error.at(f"operator {own.name!r}") from None
+        raise error.at(f"operator {definition.name!r}") from None
 
 
-def _require_functions(own: Definition, known: Mapping[str, Definition]) -> None:
+def _require_functions(definition: Definition, known: Mapping[str, Definition]) -> None:
     """A function takes as many numbers as it does elsewhere."""
     counts = {
         part.function: len(part.arguments)
@@ -118,7 +118,7 @@ def _require_functions(own: Definition, known: Mapping[str, Definition]) -> None
         for part in parts(other.body)
         if isinstance(part, Apply)
     }
-    for part in parts(own.body):
+    for part in parts(definition.body):
         if isinstance(part, Apply):
             expected = counts.setdefault(part.function, len(part.arguments))
             if len(part.arguments) != expected:

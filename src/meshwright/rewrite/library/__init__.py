@@ -51,7 +51,7 @@ class UserRules(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def known(self) -> dict[str, Definition]:
         """All operators that rules may speak of."""
-        return {**DEFINITIONS, **{own.name: own for own in self.operators}}
+        return {**DEFINITIONS, **{operator.name: operator for operator in self.operators}}
 
 
 def digest(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> str:
@@ -68,15 +68,15 @@ def certified(
     known: Mapping[str, Definition] = DEFINITIONS,
 ) -> tuple[Rule, ...]:
     """The rules, each of which has to have a certificate."""
-    digests = {own.digest for own in certificates}
-    found = tuple(rules)
-    for rule in found:
+    digests = {certificate.digest for certificate in certificates}
+    listed = tuple(rules)
+    for rule in listed:
         if digest(rule, known) not in digests:
             raise InputError(
                 f"rule {rule.name!r} has no certificate",
                 "prove it with 'meshwright rules verify FILE --certify CERTIFICATES'",
             )
-    return found
+    return listed
 
 
 def shipped_rules() -> tuple[Rule, ...]:
@@ -106,14 +106,18 @@ def sections() -> tuple[RuleSection, ...]:
     ['fusion and un-fusion', 'merging products of one input']
     """
     rules = {rule.name: rule for rule in library()}
-    found: list[tuple[str, str, list[Rule]]] = []
+    groups: list[tuple[str, str, list[Rule]]] = []
     for file in FILES:
         for line in _text(f"{file}.rules").splitlines():
             if line.startswith("#"):
-                found.append((file, line.lstrip("# "), []))
+                groups.append((file, line.lstrip("# "), []))
             elif line:
-                found[-1][2].append(rules[line.partition(":")[0]])
-    return tuple(RuleSection(file, title, tuple(own)) for file, title, own in found if own)
+                groups[-1][2].append(rules[line.partition(":")[0]])
+    return tuple(
+        RuleSection(file, title, tuple(section_rules))
+        for file, title, section_rules in groups
+        if section_rules
+    )
 
 
 def _text(name: str) -> str:

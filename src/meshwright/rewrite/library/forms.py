@@ -55,52 +55,56 @@ def forms(definition: Definition) -> Iterator[Rule]:
 
 
 def _rule(
-    own: Definition,
+    definition: Definition,
     name: str,
     inputs: Sequence[Tensor],
     after: str,
     attributes: tuple[Attribute, ...],
     conditions: tuple[Condition, ...],
 ) -> Rule:
-    source = Term(own.name, tuple(map(Variable, own.operands)), own.parameters)
-    target = Term(after, (Term(own.name, tuple(inputs), own.parameters),), attributes)
+    source = Term(definition.name, tuple(map(Variable, definition.operands)), definition.parameters)
+    target = Term(after, (Term(definition.name, tuple(inputs), definition.parameters),), attributes)
     return Rule(
-        name=f"{own.name}-{name}".replace("_", "-"),
+        name=f"{definition.name}-{name}".replace("_", "-"),
         source=(source,),
         target=(target,),
         conditions=conditions,
     )
 
 
-def _uncut(own: Definition) -> tuple[Condition, ...]:
+def _uncut(definition: Definition) -> tuple[Condition, ...]:
     """That no label of the sum is cut already: whose sums would be which is then not said."""
     return tuple(
         Condition(Degree(operand, _dim(indices, label)), "=", 1)
-        for label in own.summed
-        for operand in own.operands
-        for indices in (own.indices(operand),)
-        if _place(indices, label) is not None and label in own.cuts
+        for label in definition.summed
+        for operand in definition.operands
+        for indices in (definition.indices(operand),)
+        if _place(indices, label) is not None and label in definition.cuts
     )
 
 
-def _among_many(own: Definition, label: str) -> tuple[Condition, ...]:
+def _among_many(definition: Definition, label: str) -> tuple[Condition, ...]:
     """That k is one of the dims that stand in front, where others follow."""
-    operand = next(o for o in own.operands if _place(own.indices(o), label) is not None)
-    behind = len(own.indices(operand)) - 1
+    operand = next(
+        o for o in definition.operands if _place(definition.indices(o), label) is not None
+    )
+    behind = len(definition.indices(operand)) - 1
     return (Condition("k", "<", Rank(operand, behind)),) if behind else ()
 
 
-def _many_are_there(own: Definition) -> tuple[Condition, ...]:
+def _many_are_there(definition: Definition) -> tuple[Condition, ...]:
     """That there is a first dim to be worked through, where none has to be."""
-    first = own.output[0]
+    first = definition.output[0]
     if not first.many:
         return ()
-    operand = next(o for o in own.operands if _place(own.indices(o), first.name) is not None)
-    return (Condition(len(own.indices(operand)) - 1, "<", Rank(operand)),)
+    operand = next(
+        o for o in definition.operands if _place(definition.indices(o), first.name) is not None
+    )
+    return (Condition(len(definition.indices(operand)) - 1, "<", Rank(operand)),)
 
 
-def _operand(own: Definition, operand: str, label: str) -> Tensor:
-    indices, variable = own.indices(operand), Variable(operand)
+def _operand(definition: Definition, operand: str, label: str) -> Tensor:
+    indices, variable = definition.indices(operand), Variable(operand)
     place = _place(indices, label)
     if place is None:
         return Term("replicate", (variable,), ("d",))
@@ -113,7 +117,7 @@ def _operand(own: Definition, operand: str, label: str) -> Tensor:
 
 
 def _place(indices: tuple[Index, ...], label: str) -> int | None:
-    names = [own.name if isinstance(own, Label) else own.output for own in indices]
+    names = [index.name if isinstance(index, Label) else index.output for index in indices]
     return names.index(label) if label in names else None
 
 
@@ -129,17 +133,17 @@ def _dim(indices: tuple[Index, ...], label: str) -> Attribute:
     assert place is not None
     if indices[place] == Label(label, many=True):
         return "k"
-    followed = any(isinstance(own, Label) and own.many for own in indices[place + 1 :])
+    followed = any(isinstance(index, Label) and index.many for index in indices[place + 1 :])
     return place if followed else place - len(indices)
 
 
-def _in_steps(own: Definition) -> bool:
+def _in_steps(definition: Definition) -> bool:
     """Whether the first dim of the output can be worked through piece by piece.
 
     Not if an element depends on its place: a step does not know how many came before.
     """
-    if not own.output:
+    if not definition.output:
         return False
-    first = own.output[0].name
-    places = {_place(own.indices(operand), first) for operand in own.operands}
-    return first in own.cuts and places <= {None, 0} and first not in own.positions
+    first = definition.output[0].name
+    places = {_place(definition.indices(operand), first) for operand in definition.operands}
+    return first in definition.cuts and places <= {None, 0} and first not in definition.positions

@@ -52,23 +52,25 @@ def read_certified(
     path: str | Path, certificates: str | Path, known: Mapping[str, Definition] = DEFINITIONS
 ) -> tuple[Rule, ...]:
     """The rules of a file, all of which have to have a certificate in another."""
-    given, proofs = read_rules(path, known), read_certificates(certificates)
-    digests = {own.digest for own in proofs}
-    if given.published:
+    rule_file, proofs = read_rules(path, known), read_certificates(certificates)
+    digests = {proof.digest for proof in proofs}
+    if rule_file.published:
         # A published rule may have been proved for inputs in one piece only.
         rules = tuple(
             rule if digest(rule, known) in digests else for_plain_inputs(rule)
-            for rule in given.rules
+            for rule in rule_file.rules
         )
     else:
-        rules = given.rules
+        rules = rule_file.rules
     return certified(rules, proofs, known)
 
 
 def read_operators(path: str | Path) -> dict[str, Definition]:
     """The operators of a file alone, which may not be called like shipped ones."""
     try:
-        return parse_definitions(_text(path), lambda own: require_definition(own, DEFINITIONS))
+        return parse_definitions(
+            _text(path), lambda definition: require_definition(definition, DEFINITIONS)
+        )
     except InputError as error:
         raise error.at(str(path)) from None
 
@@ -92,7 +94,7 @@ def certificates_text(certificates: Iterable[Certificate]) -> str:
     {"rule":"r","digest":"00","cases":2}
     ]
     """
-    lines = ",\n".join(msgspec.json.encode(own).decode() for own in certificates)
+    lines = ",\n".join(msgspec.json.encode(certificate).decode() for certificate in certificates)
     return f"[\n{lines}\n]\n" if lines else "[]\n"
 
 

@@ -81,28 +81,28 @@ def apply_definition(
 ) -> Value:
     """The output of a defined operator."""
     try:
-        own = definition.at(tuple(value.rank for value in inputs))
+        expanded = definition.at(tuple(value.rank for value in inputs))
     except MisfitError:
         raise VacuousError from None
-    if len(attributes) != len(own.parameters):
+    if len(attributes) != len(expanded.parameters):
         raise VacuousError
-    settings = dict(zip(own.parameters, attributes, strict=True))
-    labels = _labels(context, own, settings, inputs)
-    dims = tuple(labels[label.name] for label in own.output)
+    settings = dict(zip(expanded.parameters, attributes, strict=True))
+    labels = _labels(context, expanded, settings, inputs)
+    dims = tuple(labels[label.name] for label in expanded.output)
     if context.dims_only:
         return inputs[0]._replace(axes=(*inputs[0].axes[:FRONT], *dims), fronted=False)
     for value in inputs[1:]:
         unify(inputs[0].axes[STEP].space, value.axes[STEP].space)
     sums = _one_or_equal([value.axes[SUM] for value in inputs])
     needed = [
-        _needed(own, operand, value, labels, sums)
-        for operand, value in zip(own.operands, inputs, strict=True)
+        _needed(expanded, operand, value, labels, sums)
+        for operand, value in zip(expanded.operands, inputs, strict=True)
     ]
     extra = _one_or_equal([_extra(v, need) for v, need in zip(inputs, needed, strict=True)])
-    blocks = {label: outer(labels[label].space, labels[label].degree) for label in own.summed}
-    meeting = _Meeting(own, labels, settings, blocks, sums.space)
+    blocks = {label: outer(labels[label].space, labels[label].degree) for label in expanded.summed}
+    meeting = _Meeting(expanded, labels, settings, blocks, sums.space)
     space, degree = sums
-    for label in reversed(own.summed):
+    for label in reversed(expanded.summed):
         space = _product(blocks[label][0], space)
         degree = labels[label].degree * degree
     axes = (inputs[0].axes[STEP], extra, SymbolicAxis(space, degree), *dims)
@@ -115,34 +115,34 @@ def apply_definition(
 
 def _labels(
     context: Context,
-    own: Definition,
+    definition: Definition,
     settings: Mapping[str, Attribute],
     inputs: Sequence[Value],
 ) -> dict[str, SymbolicAxis]:
-    found: dict[str, SymbolicAxis] = {}
+    axes: dict[str, SymbolicAxis] = {}
     windows: list[tuple[Window, SymbolicAxis]] = []
-    operands = dict(zip(own.operands, inputs, strict=True))
-    for read in own.reads:
+    operands = dict(zip(definition.operands, inputs, strict=True))
+    for read in definition.reads:
         for index, axis in zip(read.indices, operands[read.operand].axes[FRONT:], strict=True):
             if isinstance(index, Window):
                 windows.append((index, axis))
                 continue
-            _meet(context, found, index.name, axis)
-            if index.name not in own.cuts:
+            _meet(context, axes, index.name, axis)
+            if index.name not in definition.cuts:
                 equate(axis.degree, ONE)
     for window, axis in windows:
         # How many places a window has follows from what it slides over; its name says of what.
         stride, padding = settings[window.stride], settings[window.padding]
-        slid = f"{SLIDE}({axis.space}, {found[window.place].space}, {stride}, {padding})"
-        _meet(context, found, window.output, SymbolicAxis(((slid,),), axis.degree))
-    for label, length in own.lengths:
+        slid = f"{SLIDE}({axis.space}, {axes[window.place].space}, {stride}, {padding})"
+        _meet(context, axes, window.output, SymbolicAxis(((slid,),), axis.degree))
+    for label, length in definition.lengths:
         # As long as an attribute says, which is all that is known; never cut.
-        found[label] = SymbolicAxis(((f"{SLIDE} length {settings[length]}",),), ONE)
-    return found
+        axes[label] = SymbolicAxis(((f"{SLIDE} length {settings[length]}",),), ONE)
+    return axes
 
 
-def _meet(context: Context, found: dict[str, SymbolicAxis], label: str, axis: SymbolicAxis) -> None:
-    before = found.setdefault(label, axis)
+def _meet(context: Context, axes: dict[str, SymbolicAxis], label: str, axis: SymbolicAxis) -> None:
+    before = axes.setdefault(label, axis)
     context.unify(before.space, axis.space)
     equate(before.degree, axis.degree)
 
@@ -160,8 +160,8 @@ def _one_or_equal(axes: Sequence[SymbolicAxis]) -> SymbolicAxis:
     try:
         unify(a.space, b.space)
         equate(a.degree, b.degree)
-    except RefineError as found:
-        options += found.options
+    except RefineError as refinement:
+        options += refinement.options
     except VacuousError:
         pass
     if not options:
@@ -170,17 +170,18 @@ def _one_or_equal(axes: Sequence[SymbolicAxis]) -> SymbolicAxis:
 
 
 def _needed(
-    own: Definition,
+    definition: Definition,
     operand: str,
     value: Value,
     labels: Mapping[str, SymbolicAxis],
     sums: SymbolicAxis,
 ) -> Monomial:
     present = {
-        index.name if isinstance(index, Label) else index.output for index in own.indices(operand)
+        index.name if isinstance(index, Label) else index.output
+        for index in definition.indices(operand)
     }
     needed = ONE
-    for label in own.cuts:
+    for label in definition.cuts:
         if label not in present:
             needed *= labels[label].degree
     if value.axes[SUM].space == UNIT and sums.space != UNIT:
@@ -209,9 +210,9 @@ def orderless(axis: SymbolicAxis) -> SymbolicAxis:
 
 def _taken(whole: Monomial, part: Monomial) -> Monomial:
     """Whole / part; what must hold for that, if it follows without doubt."""
-    found = quotient(whole, part)
-    if found is not None:
-        return found
+    ratio = quotient(whole, part)
+    if ratio is not None:
+        return ratio
     common = Counter(whole.symbols) & Counter(part.symbols)
     mine = tuple((Counter(whole.symbols) - common).elements())
     theirs = tuple(sorted((Counter(part.symbols) - common).elements()))
@@ -239,10 +240,10 @@ def _element(
     inputs: Sequence[Value],
     places: Places,
 ) -> Polynomial:
-    own = meeting.own
+    definition = meeting.own
     blocks, pending = _taken_apart(meeting, position(places[SUM]))
     at: dict[str, Where] = {
-        label.name: place for label, place in zip(own.output, places[FRONT:], strict=True)
+        label.name: place for label, place in zip(definition.output, places[FRONT:], strict=True)
     }
     fronts = []
     for value in inputs:
@@ -255,7 +256,7 @@ def _element(
         fronts.append((places[STEP], copy, summand))
     operands = {
         name: (value, front)
-        for name, value, front in zip(own.operands, inputs, fronts, strict=True)
+        for name, value, front in zip(definition.operands, inputs, fronts, strict=True)
     }
 
     def visit(node: Expression, at: Mapping[str, Where]) -> Polynomial:
@@ -274,10 +275,10 @@ def _element(
             case Plus(terms=terms):
                 return tuple(product for term in terms for product in visit(term, at))
             case ProductTerm(factors=factors):
-                found = number(1)
+                polynomial = number(1)
                 for own_factor in factors:
-                    found = times(found, visit(own_factor, at))
-                return found
+                    polynomial = times(polynomial, visit(own_factor, at))
+                return polynomial
             case Apply(function=function, arguments=arguments):
                 return factor(FunctionTerm(function, tuple(visit(a, at) for a in arguments)))
             case Total(labels=labels, body=body):
@@ -294,17 +295,17 @@ def _element(
             meeting.blocks[label][1] if label in blocks else meeting.labels[label].space
             for label in labels
         ]
-        found: Polynomial = ()
+        polynomial: Polynomial = ()
         for segments in itertools.product(*(range(len(space)) for space in spaces)):
             inner, bound = dict(at), []
             for label, space, segment in zip(labels, spaces, segments, strict=True):
                 place, names = context.fresh(space, segment)
                 bound += names
                 inner[label] = _inside(blocks.get(label, (0, ())), place, len(space))
-            found += total(bound, visit(body, inner))
-        return found
+            polynomial += total(bound, visit(body, inner))
+        return polynomial
 
-    return visit(own.body, at)
+    return visit(definition.body, at)
 
 
 def _inside(block: Position, place: Position, length: int) -> Position:
@@ -315,7 +316,7 @@ def _inside(block: Position, place: Position, length: int) -> Position:
 def _taken_apart(meeting: _Meeting, place: Position) -> tuple[dict[str, Position], Position]:
     """Which part of every summed label, and which of the operands' sums, a sum's position means."""
     segment, names = place
-    found: dict[str, Position] = {}
+    positions: dict[str, Position] = {}
     inner = len(meeting.pending)
     for label in reversed(meeting.own.summed):
         inner *= len(meeting.blocks[label][0])
@@ -324,6 +325,6 @@ def _taken_apart(meeting: _Meeting, place: Position) -> tuple[dict[str, Position
         inner //= len(parts)
         which, segment = divmod(segment, inner)
         length = len(parts[which])
-        found[label] = (which, names[:length])
+        positions[label] = (which, names[:length])
         names = names[length:]
-    return found, (segment, names)
+    return positions, (segment, names)

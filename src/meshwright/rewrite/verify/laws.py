@@ -35,15 +35,15 @@ SHORT: Mapping[str, str] = {
 
 
 def over(
-    own: Context, attributes: Sequence[Attribute], value: Value, short: str
+    context: Context, attributes: Sequence[Attribute], value: Value, short: str
 ) -> tuple[int, Monomial]:
     """The axis and the degree of a parallel operator; `short` is the axis if it names none."""
     if len(attributes) == 1:
         attributes = (short, *attributes)
     if len(attributes) != 2:
         raise VacuousError
-    number = own.world.axis(attributes[0], value.rank)
-    degree = own.world.monomial(attributes[1])
+    number = context.world.axis(attributes[0], value.rank)
+    degree = context.world.monomial(attributes[1])
     if number == STEP and not degree.symbols and degree != ONE:
         degree = Monomial(1, (f"#{degree.number}",))
     return number, degree
@@ -59,26 +59,26 @@ def _with(places: Places, number: int, place: Where) -> Places:
 
 
 def _partition(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    number, degree = over(own, attributes, inputs[0], "")
+    number, degree = over(context, attributes, inputs[0], "")
     axis = inputs[0].axes[number]
     return (_replaced(inputs[0], number, axis.space, axis.degree * degree),)
 
 
 def _combine(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    number, degree = over(own, attributes, inputs[0], "")
+    number, degree = over(context, attributes, inputs[0], "")
     axis = inputs[0].axes[number]
     return (_replaced(inputs[0], number, axis.space, divided(axis.degree, degree)),)
 
 
 def divided(whole: Monomial, part: Monomial) -> Monomial:
     """Whole / part, which has to be one; a symbol of the whole is refined if need be."""
-    found = quotient(whole, part)
-    if found is not None:
-        return found
+    ratio = quotient(whole, part)
+    if ratio is not None:
+        return ratio
     if whole == ONE and part.symbols:
         raise RefineError(part.symbols[0], as_space(ONE))
     if not whole.symbols and not part.symbols:
@@ -90,10 +90,10 @@ def divided(whole: Monomial, part: Monomial) -> Monomial:
 
 
 def _replicate(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number, degree = over(own, attributes, value, SHORT["replicate"])
+    number, degree = over(context, attributes, value, SHORT["replicate"])
     axis = value.axes[number]
     if degree.symbols and len(axis.space) > 1:
         raise BeyondError("copies of parts")
@@ -109,21 +109,21 @@ def _replicate(
 
 
 def _reduce(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number, degree = over(own, attributes, value, SHORT["reduce"])
+    number, degree = over(context, attributes, value, SHORT["reduce"])
     axis = value.axes[number]
     parts, rest = outer(axis.space, degree)
 
     def at(places: Places) -> Polynomial:
         segment, names = position(places[number])
-        found: Polynomial = ()
+        polynomial: Polynomial = ()
         for part in range(len(parts)):
-            (_, outside), bound = own.fresh(parts, part)
+            (_, outside), bound = context.fresh(parts, part)
             place = (part * len(rest) + segment, outside + names)
-            found += total(bound, value.at(_with(places, number, place)))
-        return found
+            polynomial += total(bound, value.at(_with(places, number, place)))
+        return polynomial
 
     cut = axis.degree if number == STEP else _reduced(axis.degree, degree)
     return (_replaced(value, number, rest, cut)._replace(at=at),)
@@ -131,9 +131,9 @@ def _reduce(
 
 def _reduced(whole: Monomial, part: Monomial) -> Monomial:
     """The degree after a reduction: divided, or as it was where the axis was in one piece."""
-    found = quotient(whole, part)
-    if found is not None or whole == ONE:
-        return found or ONE
+    ratio = quotient(whole, part)
+    if ratio is not None or whole == ONE:
+        return ratio or ONE
     if len(whole.symbols) == 1 and whole.number == 1:
         symbol = whole.symbols[0]
         rest = Monomial(1, (primed(symbol),))
@@ -142,13 +142,13 @@ def _reduced(whole: Monomial, part: Monomial) -> Monomial:
 
 
 def _pipeline(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number, count = _micro(own, attributes, value)
+    number, count = _micro(context, attributes, value)
     steps, axis = value.axes[STEP], value.axes[number]
     parts, rest = outer(axis.space, count)
-    if own.dims_only:
+    if context.dims_only:
         return (_replaced(value, number, rest, axis.degree)._replace(fronted=False),)
     if len(steps.space) > 1 or len(parts) > 1:
         raise BeyondError("steps of different kinds")
@@ -165,14 +165,14 @@ def _pipeline(
 
 
 def _batch(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number, count = _micro(own, attributes, value)
+    number, count = _micro(context, attributes, value)
     steps, axis = value.axes[STEP], value.axes[number]
     if len(axis.space) > 1:
         raise BeyondError("steps of different kinds")
-    if own.dims_only:
+    if context.dims_only:
         space = (count.symbols + axis.space[0],)
         return (_replaced(value, number, space, axis.degree)._replace(fronted=False),)
     if len(steps.space) > 1:
@@ -194,8 +194,8 @@ def _batch(
     return (_replaced(changed, number, space, axis.degree)._replace(at=at),)
 
 
-def _micro(own: Context, attributes: Sequence[Attribute], value: Value) -> tuple[int, Monomial]:
-    number, count = over(own, attributes, value, "")
+def _micro(context: Context, attributes: Sequence[Attribute], value: Value) -> tuple[int, Monomial]:
+    number, count = over(context, attributes, value, "")
     if number < FRONT:
         raise VacuousError
     equate(value.axes[number].degree, ONE)
@@ -205,17 +205,17 @@ def _micro(own: Context, attributes: Sequence[Attribute], value: Value) -> tuple
 
 
 def _halo(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    own.world.axis(attributes[0], inputs[0].rank)
+    context.world.axis(attributes[0], inputs[0].rank)
     return (inputs[0],)
 
 
 def _concat(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     first = inputs[0]
-    number = own.world.axis(attributes[0], first.rank)
+    number = context.world.axis(attributes[0], first.rank)
     for other in inputs:
         if other.rank != first.rank:
             raise VacuousError
@@ -223,7 +223,7 @@ def _concat(
             equate(other.axes[number].degree, ONE)
         for n, (a, b) in enumerate(zip(first.axes, other.axes, strict=True)):
             if n != number and (n >= FRONT or (first.fronted and other.fronted)):
-                own.unify(a.space, b.space)
+                context.unify(a.space, b.space)
                 equate(a.degree, b.degree)
     starts = list(itertools.accumulate((len(v.axes[number].space) for v in inputs), initial=0))
 
@@ -232,7 +232,7 @@ def _concat(
         which = next(n for n in range(len(inputs)) if segment < starts[n + 1])
         return inputs[which].at(_with(places, number, (segment - starts[which], names)))
 
-    if own.dims_only and number < FRONT:
+    if context.dims_only and number < FRONT:
         return (first._replace(fronted=False),)
     space = tuple(segment for value in inputs for segment in value.axes[number].space)
     same = number != COPY and all(value.same for value in inputs)
@@ -240,29 +240,29 @@ def _concat(
 
 
 def _split(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number = own.world.axis(attributes[0], value.rank)
-    if own.dims_only and number < FRONT:
+    number = context.world.axis(attributes[0], value.rank)
+    if context.dims_only and number < FRONT:
         return (value._replace(fronted=False),) * len(attributes)
     equate(value.axes[number].degree, ONE)
     rest, begin = value.axes[number].space, 0
-    found = []
+    pieces = []
     for size in attributes[1:]:
-        wanted = _size(own, size)
+        wanted = _size(context, size)
         if rest[: len(wanted)] != wanted or len(rest) == len(wanted):
             if len(rest) == 1 and len(rest[0]) == 1:
                 raise RefineError(rest[0][0], (*wanted, (primed(rest[0][0]),)))
             raise BeyondError(f"whether {wanted} begins {rest}")
-        found.append(_part(value, number, begin, wanted))
+        pieces.append(_part(value, number, begin, wanted))
         rest, begin = rest[len(wanted) :], begin + len(wanted)
-    return (*found, _part(value, number, begin, rest))
+    return (*pieces, _part(value, number, begin, rest))
 
 
-def _size(own: Context, size: Attribute) -> Space:
+def _size(context: Context, size: Attribute) -> Space:
     name = f"#{size}" if isinstance(size, int) else size
-    return resolve(((name,),), own.world.known)
+    return resolve(((name,),), context.world.known)
 
 
 def _part(value: Value, number: int, begin: int, space: Space) -> Value:
@@ -274,10 +274,10 @@ def _part(value: Value, number: int, begin: int, space: Space) -> Value:
 
 
 def _transpose(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    one, other = (own.world.axis(name, value.rank) for name in attributes)
+    one, other = (context.world.axis(name, value.rank) for name in attributes)
 
     def at(places: Places) -> Polynomial:
         return value.at(_with(_with(places, one, places[other]), other, places[one]))
@@ -288,10 +288,10 @@ def _transpose(
 
 
 def _flatten(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number = own.world.axis(attributes[0], value.rank)
+    number = context.world.axis(attributes[0], value.rank)
     if number + 1 >= len(value.axes):
         raise VacuousError
     outside, inside = value.axes[number], value.axes[number + 1]
@@ -312,11 +312,11 @@ def _flatten(
 
 
 def _unflatten(
-    own: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
+    context: Context, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number = own.world.axis(attributes[0], value.rank)
-    axis, wanted = value.axes[number], _size(own, attributes[1])
+    number = context.world.axis(attributes[0], value.rank)
+    axis, wanted = value.axes[number], _size(context, attributes[1])
     if len(wanted) > 1 or len(axis.space) > 1:
         raise BeyondError("parts of rows")
     (segment,), (want,) = axis.space, wanted

@@ -38,8 +38,8 @@ class JudgedRules(msgspec.Struct, frozen=True):
     @property
     def tally(self) -> dict[str, int]:
         """How many rules got which verdict."""
-        found = [verdict.verdict for _, verdict in self.verdicts]
-        return {name: found.count(name) for name in ("proved", "refuted", "unproved")}
+        verdicts = [verdict.verdict for _, verdict in self.verdicts]
+        return {name: verdicts.count(name) for name in ("proved", "refuted", "unproved")}
 
     @property
     def conditional(self) -> int:
@@ -62,19 +62,21 @@ def judge(
     >>> judge(parse_rules("r: neg(neg(x)) => x")).tally
     {'proved': 1, 'refuted': 0, 'unproved': 0}
     """
-    told = progress or (lambda verdict: None)
-    lines = tuple(own.line for name, own in known.items() if DEFINITIONS.get(name) != own)
+    report = progress or (lambda verdict: None)
+    lines = tuple(
+        definition.line for name, definition in known.items() if DEFINITIONS.get(name) != definition
+    )
     work = partial(_judged, lines=lines, published=published, seconds=seconds)
-    found: dict[int, Verdict] = {}
+    judged: dict[int, Verdict] = {}
     stopped: Literal["complete", "interrupted"] = "complete"
     try:
         with closing(_verdicts(work, rules, processes)) as verdicts:
             for number, verdict in verdicts:
-                found[number] = verdict
-                told(verdict)
+                judged[number] = verdict
+                report(verdict)
     except KeyboardInterrupt:
         stopped = "interrupted"
-    return JudgedRules(tuple((rules[n], found[n]) for n in sorted(found)), stopped)
+    return JudgedRules(tuple((rules[n], judged[n]) for n in sorted(judged)), stopped)
 
 
 def certificates(
@@ -107,7 +109,7 @@ def _judged(
     numbered: tuple[int, Rule], *, lines: tuple[str, ...], published: bool, seconds: float
 ) -> tuple[int, Verdict]:
     number, rule = numbered
-    own = {line: parse_definition(line) for line in lines}
-    known = {**DEFINITIONS, **{one.name: one for one in own.values()}}
+    definitions = {line: parse_definition(line) for line in lines}
+    known = {**DEFINITIONS, **{one.name: one for one in definitions.values()}}
     judge_one = verify_published if published else verify
     return number, judge_one(rule, known, seconds)

@@ -74,9 +74,9 @@ def number(value: int) -> Polynomial:
     return (Product(value, (), ()),) if value else ()
 
 
-def factor(own: Factor) -> Polynomial:
+def factor(term: Factor) -> Polynomial:
     """One factor alone."""
-    return (Product(1, (), (own,)),)
+    return (Product(1, (), (term,)),)
 
 
 def times(one: Polynomial, other: Polynomial) -> Polynomial:
@@ -88,12 +88,12 @@ def times(one: Polynomial, other: Polynomial) -> Polynomial:
     )
 
 
-def total(bound: Sequence[tuple[str, str]], own: Polynomial) -> Polynomial:
+def total(bound: Sequence[tuple[str, str]], polynomial: Polynomial) -> Polynomial:
     """The sum over index variables."""
-    return tuple(p._replace(bound=(*bound, *p.bound)) for p in own)
+    return tuple(p._replace(bound=(*bound, *p.bound)) for p in polynomial)
 
 
-def canonical(own: Polynomial) -> Polynomial:
+def canonical(polynomial: Polynomial) -> Polynomial:
     """The form that only depends on the value: alike products joined, variables renamed, sorted.
 
     >>> x = factor(Element("x", ((0, ("i",)),)))
@@ -101,7 +101,7 @@ def canonical(own: Polynomial) -> Polynomial:
     >>> canonical(times(x, y)) == canonical(times(y, x))
     True
     """
-    return _canonical(own, 0)
+    return _canonical(polynomial, 0)
 
 
 def equal(one: Polynomial, other: Polynomial) -> bool:
@@ -117,7 +117,7 @@ def _alike(one: Polynomial, other: Polynomial, names: Mapping[str, str]) -> bool
 
 
 def _alike_products(one: Product, other: Product, names: Mapping[str, str]) -> bool:
-    symbols = [[symbol for _, symbol in own.bound] for own in (one, other)]
+    symbols = [[symbol for _, symbol in product.bound] for product in (one, other)]
     if one.number != other.number or symbols[0] != symbols[1]:
         return False
     both = zip(one.bound, other.bound, strict=True)
@@ -140,17 +140,17 @@ def _alike_factors(one: Factor, other: Factor, names: Mapping[str, str]) -> bool
     return type(one) is type(other) and _renamed(one, names) == other
 
 
-def _canonical(own: Polynomial, depth: int) -> Polynomial:
+def _canonical(polynomial: Polynomial, depth: int) -> Polynomial:
     joined: dict[tuple[object, ...], int] = {}
-    for product in own:
+    for product in polynomial:
         bound, factors = _canonical_product(_without_idle(product), depth)
         joined[(bound, factors)] = joined.get((bound, factors), 0) + product.number
-    found = [
+    products = [
         Product(coefficient, bound, factors)  # type: ignore[arg-type]
         for (bound, factors), coefficient in joined.items()
         if coefficient
     ]
-    return tuple(sorted(found, key=repr))
+    return tuple(sorted(products, key=repr))
 
 
 def _without_idle(product: Product) -> Product:
@@ -177,7 +177,9 @@ def _canonical_product(
             for symbol, order in zip(symbols, orders, strict=True)
             for old, new in zip(order, targets[symbol], strict=True)
         }
-        renamed = (_canonical_factor(_renamed(own, names), depth + 1) for own in product.factors)
+        renamed = (
+            _canonical_factor(_renamed(factor, names), depth + 1) for factor in product.factors
+        )
         factors = tuple(sorted(renamed, key=repr))
         if least is None or repr(factors) < repr(least):
             least = factors
@@ -185,14 +187,14 @@ def _canonical_product(
     return tuple((name, s) for s in symbols for name in targets[s]), least
 
 
-def _canonical_factor(own: Factor, depth: int) -> Factor:
-    if isinstance(own, FunctionTerm):
-        return FunctionTerm(own.function, tuple(_canonical(a, depth) for a in own.arguments))
-    return own
+def _canonical_factor(factor: Factor, depth: int) -> Factor:
+    if isinstance(factor, FunctionTerm):
+        return FunctionTerm(factor.function, tuple(_canonical(a, depth) for a in factor.arguments))
+    return factor
 
 
-def _renamed(own: Factor, names: Mapping[str, str]) -> Factor:
-    match own:
+def _renamed(factor: Factor, names: Mapping[str, str]) -> Factor:
+    match factor:
         case Element(tensor=tensor, places=places):
             return Element(tensor, tuple(_moved(place, names) for place in places))
         case IndexTerm(place=place):
@@ -209,7 +211,7 @@ def _renamed(own: Factor, names: Mapping[str, str]) -> Factor:
                 ),
             )
         case Count():
-            return own
+            return factor
 
 
 def _moved(place: Where, names: Mapping[str, str]) -> Where:
@@ -225,19 +227,19 @@ def _position(place: Position, names: Mapping[str, str]) -> Position:
 
 
 def _variables(factors: Sequence[Factor]) -> set[str]:
-    found: set[str] = set()
-    for own in factors:
-        match own:
+    names: set[str] = set()
+    for factor in factors:
+        match factor:
             case Element(places=places):
                 for place in places:
                     both = (place.output, place.place) if isinstance(place, Slide) else (place,)
-                    found.update(name for position in both for name in position[1])
+                    names.update(name for position in both for name in position[1])
             case IndexTerm(place=place):
-                found.update(place[1])
+                names.update(place[1])
             case FunctionTerm(arguments=arguments):
                 for argument in arguments:
                     for product in argument:
-                        found |= _variables(product.factors)
+                        names |= _variables(product.factors)
             case Count():
                 pass
-    return found
+    return names

@@ -102,9 +102,9 @@ def prove(
             return Open("too many decisions")
         try:
             agree = _compare(rule, world, most, known)
-        except (RefineError, ChooseError) as found:
-            options = list(_worlds(world, found.options, degrees))
-            waiting += [(own, depth + 1) for own in options]
+        except (RefineError, ChooseError) as undecided:
+            options = list(_worlds(world, undecided.options, degrees))
+            waiting += [(option, depth + 1) for option in options]
             vacuous += not options
             continue
         except VacuousError:
@@ -134,8 +134,8 @@ def _worlds(world: World, options: Sequence[Decision], degrees: Collection[str])
 
 def _degrees(rule: Rule) -> set[str]:
     """Degrees of parallel operators that are variables: they are two or more."""
-    own = (*nodes(rule.source), *nodes(rule.target))
-    last = {node.attributes[-1] for node in own if node.operator in DUALS and node.attributes}
+    operators = (*nodes(rule.source), *nodes(rule.target))
+    last = {node.attributes[-1] for node in operators if node.operator in DUALS and node.attributes}
     return {name for name in last if isinstance(name, str)}
 
 

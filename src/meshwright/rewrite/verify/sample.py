@@ -144,7 +144,7 @@ def of_world(
         bound.setdefault(name, value)
         if name not in world.known:
             bound[name] = value
-    elements = max(math.prod(axis.size for axis in own) for own in types.values())
+    elements = max(math.prod(axis.size for axis in type_) for type_ in types.values())
     if elements > ELEMENTS or not _fits(rule, types, bound, known):
         return None
     return Instance(types, bound, seed)
@@ -161,15 +161,15 @@ class _Windows:
                 self._note(node.attributes[2], (0, 1, 2))
             if node.operator not in known:
                 continue
-            own = known[node.operator]
-            given = dict(zip(own.parameters, node.attributes, strict=False))
-            slides = [i for read in own.reads for i in read.indices if isinstance(i, Window)]
+            definition = known[node.operator]
+            settings = dict(zip(definition.parameters, node.attributes, strict=False))
+            slides = [i for read in definition.reads for i in read.indices if isinstance(i, Window)]
             for window in slides:
-                self._note(given[window.stride], (1, 1, 2))
-                self._note(given[window.padding], (0, 1))
+                self._note(settings[window.stride], (1, 1, 2))
+                self._note(settings[window.padding], (0, 1))
             places = {window.place for window in slides}
-            for operand, tensor in zip(own.operands, node.inputs, strict=False):
-                for dim, index in enumerate(own.indices(operand)):
+            for operand, tensor in zip(definition.operands, node.inputs, strict=False):
+                for dim, index in enumerate(definition.indices(operand)):
                     if isinstance(index, Label) and index.name in places:
                         self.kernels |= {(v.name, dim) for v in variables((tensor,))}
 
@@ -200,18 +200,18 @@ def types_of(
     known: Mapping[str, Definition] = DEFINITIONS,
 ) -> tuple[Type, ...]:
     """The types of a graph of terms; a `MisfitError` if it cannot be taken."""
-    made: dict[Term, tuple[Type, ...]] = {}
+    inferred: dict[Term, tuple[Type, ...]] = {}
 
     def of(term: Tensor) -> Type:
         if isinstance(term, Variable):
             return types[term.name]
-        if term.output >= len(made[term.node]):
+        if term.output >= len(inferred[term.node]):
             raise MisfitError(f"{term.operator} has no output {term.output}")
-        return made[term.node][term.output]
+        return inferred[term.node][term.output]
 
     for node in nodes(tuple(terms)):
         attributes = [bound.get(a, a) if isinstance(a, str) else a for a in node.attributes]
-        made[node] = infer(node.operator, attributes, list(map(of, node.inputs)), known)
+        inferred[node] = infer(node.operator, attributes, list(map(of, node.inputs)), known)
     return tuple(map(of, terms))
 
 
@@ -236,7 +236,7 @@ def _values(type_: Type, chance: np.random.Generator) -> Shards:
 
 def _fixed_ranks(rule: Rule, known: Mapping[str, Definition]) -> dict[str, int]:
     """Ranks that conditions or definitions leave no choice about."""
-    found: dict[str, int] = {}
+    ranks: dict[str, int] = {}
     for node in (*nodes(rule.source), *nodes(rule.target)):
         definition = known.get(node.operator)
         if definition is None:
@@ -247,14 +247,14 @@ def _fixed_ranks(rule: Rule, known: Mapping[str, Definition]) -> dict[str, int]:
                 tensor = tensor.inputs[0]
             many = any(isinstance(index, Label) and index.many for index in indices)
             if isinstance(tensor, Variable) and not many:
-                found[tensor.name] = len(indices)
+                ranks[tensor.name] = len(indices)
     for condition in rule.conditions:
         match condition:
             case Condition(left=Rank(tensor=name, less=0), relation="=", right=int() as value):
-                found[name] = value
+                ranks[name] = value
             case _:
                 pass
-    return found
+    return ranks
 
 
 _KEEP_RANK = ("partition", "combine", "replicate", "reduce", "pipeline", "batch", "halo", "concat")
@@ -290,7 +290,7 @@ def _fits(
     bound: Mapping[str, Attribute],
     known: Mapping[str, Definition],
 ) -> bool:
-    if any(axis.size % axis.degree for own in types.values() for axis in own):
+    if any(axis.size % axis.degree for type_ in types.values() for axis in type_):
         return False
     try:
         if not all(holds(condition, types, bound) for condition in rule.conditions):

@@ -56,10 +56,10 @@ def resolve(space: Space, known: Mapping[str, Space]) -> Space:
     >>> resolve((("d", "n"),), {"n": (("e", "m"),)})
     (('d', 'e', 'm'),)
     """
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for segment in space:
-        found.extend(_expand(segment, known))
-    return tuple(found)
+        segments.extend(_expand(segment, known))
+    return tuple(segments)
 
 
 def _expand(segment: Segment, known: Mapping[str, Space]) -> Space:
@@ -80,9 +80,9 @@ def monomial(space: Space) -> Monomial:
     return Monomial(len(space), tuple(sorted(space[0])))
 
 
-def as_space(own: Monomial) -> Space:
+def as_space(monomial: Monomial) -> Space:
     """A space of this size."""
-    return (own.symbols,) * own.number
+    return (monomial.symbols,) * monomial.number
 
 
 def primed(symbol: str) -> str:
@@ -112,14 +112,16 @@ def equate(one: Monomial, other: Monomial) -> None:
     common = Counter(one.symbols) & Counter(other.symbols)
     shared = math.gcd(one.number, other.number)
     left, right = (
-        Monomial(own.number // shared, tuple(sorted((Counter(own.symbols) - common).elements())))
-        for own in (one, other)
+        Monomial(
+            degree.number // shared, tuple(sorted((Counter(degree.symbols) - common).elements()))
+        )
+        for degree in (one, other)
     )
     if left == right:
         return
-    for own, across in ((left, right), (right, left)):
-        if own.number == 1 and len(own.symbols) == 1:
-            raise RefineError(own.symbols[0], as_space(across))
+    for side, across in ((left, right), (right, left)):
+        if side.number == 1 and len(side.symbols) == 1:
+            raise RefineError(side.symbols[0], as_space(across))
     if ONE in (left, right):
         product = left if right == ONE else right
         if product.number > 1:
@@ -135,9 +137,9 @@ def unify(one: Space, other: Space) -> None:
     one, other = _without_common(one, other)
     if one == other:
         return None
-    for own, across in ((one, other), (other, one)):
-        if len(own) == 1 and len(own[0]) == 1 and across:
-            raise RefineError(*solved(own[0][0], across))
+    for side, across in ((one, other), (other, one)):
+        if len(side) == 1 and len(side[0]) == 1 and across:
+            raise RefineError(*solved(side[0][0], across))
     if len(one) == len(other) == 1:
         return _unify_products(one[0], other[0])
     if not one or not other:

@@ -34,12 +34,12 @@ def user_rules(
     certificates: str | Path | None = None,
 ) -> UserRules:
     """The operators and rules of files, for a search over this graph."""
-    own = {} if operators is None else read_operators(operators)
+    definitions = {} if operators is None else read_operators(operators)
     if rules is None and certificates is not None:
         raise InputError("certificates are given without rules", "give the file of the rules too")
-    known = {**DEFINITIONS, **own}
+    known = {**DEFINITIONS, **definitions}
     proved = () if rules is None else proved_rules(rules, certificates, known)
-    placed = with_kernels(own, graph)
+    placed = with_kernels(definitions, graph)
     for rule in proved:
         _require_algebra(rule)
         _require_kernels(rule, placed)
@@ -62,8 +62,8 @@ def proved_rules(
 
 
 def _judged(file: str | Path, known: Mapping[str, Definition]) -> tuple[Rule, ...]:
-    given = read_rules(file, known)
-    judged = judge(given.rules, known, published=given.published, seconds=SECONDS)
+    rule_file = read_rules(file, known)
+    judged = judge(rule_file.rules, known, published=rule_file.published, seconds=SECONDS)
     if judged.stopped == "interrupted":
         raise KeyboardInterrupt
     for rule, verdict in judged.verdicts:
@@ -76,7 +76,9 @@ def _judged(file: str | Path, known: Mapping[str, Definition]) -> tuple[Rule, ..
     return tuple(as_proved(rule, verdict) for rule, verdict in judged.verdicts)
 
 
-def with_kernels(own: Mapping[str, Definition], graph: OperatorGraph) -> dict[str, Definition]:
+def with_kernels(
+    definitions: Mapping[str, Definition], graph: OperatorGraph
+) -> dict[str, Definition]:
     """Definitions that name no kernel with the one that the graph has for them, if it has."""
     met = {
         str(line): operator.kind
@@ -87,7 +89,7 @@ def with_kernels(own: Mapping[str, Definition], graph: OperatorGraph) -> dict[st
         name: msgspec.structs.replace(one, kernel=met[one.line].replace(".", "::"))
         if not one.kernel and one.line in met
         else one
-        for name, one in own.items()
+        for name, one in definitions.items()
     }
 
 
@@ -105,9 +107,9 @@ def _require_algebra(rule: Rule) -> None:
 def _require_kernels(rule: Rule, operators: Mapping[str, Definition]) -> None:
     """Refuse a rule that writes what nothing runs."""
     for node in nodes(rule.target):
-        own = operators.get(node.operator)
-        if own is not None and not own.kernel and own.name not in BUILT_IN:
+        definition = operators.get(node.operator)
+        if definition is not None and not definition.kernel and definition.name not in BUILT_IN:
             raise InputError(
-                f"rule {rule.name!r} writes {own.name!r}, of which nobody says what runs it",
-                f"put a line 'kernel = package.module:function' below {own.line!r}",
+                f"rule {rule.name!r} writes {definition.name!r}, of which nobody says what runs it",
+                f"put a line 'kernel = package.module:function' below {definition.line!r}",
             )

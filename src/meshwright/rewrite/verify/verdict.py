@@ -91,16 +91,16 @@ def verify(
     proof = prove(rule, known, seconds)
     met, failed, difference = 0, 0, None
     for instance in _instances(rule, proof, known, seed):
-        found = try_instance(rule, instance, known)
-        if found is None:
+        outcome = try_instance(rule, instance, known)
+        if outcome is None:
             met += 1
-        elif not isinstance(found, Counterexample):
+        elif not isinstance(outcome, Counterexample):
             failed += 1
-            difference = difference or _counterexample(instance, found)
+            difference = difference or _counterexample(instance, outcome)
         elif isinstance(proof, Proof):
-            raise AssertionError(f"{rule} was proved and is refuted by {found}")
+            raise AssertionError(f"{rule} was proved and is refuted by {outcome}")
         else:
-            return _refuted(rule, found)
+            return _refuted(rule, outcome)
         if met >= ENOUGH if isinstance(proof, Proof) else failed >= HOPELESS and not met:
             break
     if isinstance(proof, Proof) and met:
@@ -123,8 +123,8 @@ def _instances(
     if isinstance(proof, Proof):
         for number, world in enumerate(proof.samples):
             seeds = range(seed + number * TRIES, seed + number * TRIES + 16)
-            made = (of_world(rule, world, own, known) for own in seeds)
-            yield from itertools.islice(filter(None, made), 1)
+            candidates = (of_world(rule, world, case_seed, known) for case_seed in seeds)
+            yield from itertools.islice(filter(None, candidates), 1)
     yield from instances(rule, seed, TRIES, known)
 
 
@@ -152,11 +152,11 @@ def verify_published(
     general = verify(rule, known, seconds)
     if general.verdict == "proved":
         return general
-    found = verify(for_plain_inputs(rule), known, seconds)
-    if found.verdict == "proved":
+    plain = verify(for_plain_inputs(rule), known, seconds)
+    if plain.verdict == "proved":
         added = for_plain_inputs(rule).conditions[len(rule.conditions) :]
-        return msgspec.structs.replace(found, condition=" and ".join(map(str, added)))
-    return found if found.verdict == "refuted" else general
+        return msgspec.structs.replace(plain, condition=" and ".join(map(str, added)))
+    return plain if plain.verdict == "refuted" else general
 
 
 def try_instance(
@@ -196,8 +196,13 @@ def _difference(left: Shards, right: Shards) -> str:
     return f"[{where}] is {one[place]:g} on the left, {other[place]:g} on the right"
 
 
-def _refuted(rule: Rule, found: Counterexample) -> Verdict:
-    return Verdict(name=rule.name, verdict="refuted", reason=found.difference, counterexample=found)
+def _refuted(rule: Rule, counterexample: Counterexample) -> Verdict:
+    return Verdict(
+        name=rule.name,
+        verdict="refuted",
+        reason=counterexample.difference,
+        counterexample=counterexample,
+    )
 
 
 def _counterexample(instance: Instance, difference: str) -> Counterexample:

@@ -99,12 +99,12 @@ class World(NamedTuple):
             return Monomial(value)
         return monomial(resolve(((value,),), self.known))
 
-    def resolved(self, own: SymbolicAxis) -> SymbolicAxis:
+    def resolved(self, axis: SymbolicAxis) -> SymbolicAxis:
         """An axis with everything put in that is known."""
-        degree = Monomial(own.degree.number)
-        for symbol in own.degree.symbols:
+        degree = Monomial(axis.degree.number)
+        for symbol in axis.degree.symbols:
             degree *= self.monomial(symbol)
-        return SymbolicAxis(resolve(own.space, self.known), degree)
+        return SymbolicAxis(resolve(axis.space, self.known), degree)
 
     def axes_of(self, tensor: str, rank: int) -> tuple[SymbolicAxis, ...]:
         """A tensor of which nothing is known but its rank.
@@ -143,7 +143,7 @@ def require(rule: Rule, world: World) -> None:
 
 
 def _require(condition: Condition, world: World) -> None:
-    sides = [_value(own, world) for own in (condition.left, condition.right)]
+    sides = [_value(side, world) for side in (condition.left, condition.right)]
     if condition.relation == "divides":
         return
     left, right = sides
@@ -152,9 +152,9 @@ def _require(condition: Condition, world: World) -> None:
             raise VacuousError
     elif condition.relation == "=":
         if isinstance(condition.left, Degree) or isinstance(condition.right, Degree):
-            equate(*(Monomial(own) if isinstance(own, int) else monomial(own) for own in sides))
+            equate(*(Monomial(side) if isinstance(side, int) else monomial(side) for side in sides))
         else:
-            unify(*(_numbered(own) if isinstance(own, int) else own for own in sides))
+            unify(*(_numbered(side) if isinstance(side, int) else side for side in sides))
     # What else is said of sizes and degrees is not needed: without it more is proved.
 
 
@@ -169,19 +169,21 @@ def _holds(left: int, relation: Relation, right: int) -> bool:
     ]
 
 
-def _value(own: Quantity, world: World) -> int | Space:
+def _value(quantity: Quantity, world: World) -> int | Space:
     """A number where it is decided, else a space of that size."""
-    match own:
+    match quantity:
         case int():
-            return own
+            return quantity
         case str():
-            key = f"dim {own}"
-            return world.numbers[key] if key in world.numbers else resolve(((own,),), world.known)
+            key = f"dim {quantity}"
+            return (
+                world.numbers[key] if key in world.numbers else resolve(((quantity,),), world.known)
+            )
         case Rank(tensor=tensor, less=less):
             return world.numbers[f"rank {tensor}"] - less
         case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
             rank = world.numbers[f"rank {tensor}"]
             axis = world.axes_of(tensor, rank)[world.axis(dim, rank)]
-            if isinstance(own, Size):
+            if isinstance(quantity, Size):
                 return axis.space
             return (axis.degree.symbols,) * axis.degree.number

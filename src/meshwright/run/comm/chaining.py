@@ -19,25 +19,25 @@ def reduce_scatter(
     """The sum of everybody's part for this member, flat; parts are so too."""
     held = dict(enumerate(parts))
     for link in links:
-        shares = [_row([held[piece] for piece in own]) for own in link.pieces]
+        shares = [_row([held[piece] for piece in share]) for share in link.pieces]
         total = wire.reduce_scatter(shares, link.members)
         kept = link.pieces[link.place]
         lengths = [held[piece].numel() for piece in kept]
         held = dict(zip(kept, torch.split(total, lengths), strict=True))
-    (own,) = held.values()
-    return own
+    (part,) = held.values()
+    return part
 
 
 def all_gather(
-    wire: Communicator, own: Tensor, sizes: Sequence[int], links: Sequence[ChainLink]
+    wire: Communicator, shard: Tensor, sizes: Sequence[int], links: Sequence[ChainLink]
 ) -> list[Tensor]:
     """Everybody's part, flat; `sizes[i]` is the number of elements of member i."""
     (first,) = links[0].pieces[links[0].place]
-    held = {first: own}
+    held = {first: shard}
     for link in links:
-        given = _row([held[piece] for piece in link.pieces[link.place]])
+        row = _row([held[piece] for piece in link.pieces[link.place]])
         lengths = [[sizes[piece] for piece in share] for share in link.pieces]
-        gathered = wire.all_gather(given, list(map(sum, lengths)), link.members)
+        gathered = wire.all_gather(row, list(map(sum, lengths)), link.members)
         for share, part, cuts in zip(link.pieces, gathered, lengths, strict=True):
             held |= zip(share, torch.split(part, cuts), strict=True)
     return [held[piece] for piece in range(len(sizes))]

@@ -51,7 +51,7 @@ class CommHandle(Generic[Result]):
             reader = torch.cuda.current_stream()
             reader.wait_event(self._arrived)
             self._lane.release(through=self)
-            pytree.tree_map_only(Tensor, lambda own: own.record_stream(reader), self._result)
+            pytree.tree_map_only(Tensor, lambda tensor: tensor.record_stream(reader), self._result)
         return self._result  # type: ignore[return-value]
 
     def perform(self, stream: torch.cuda.Stream | None) -> None:

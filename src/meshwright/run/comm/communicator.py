@@ -76,28 +76,30 @@ class Communicator:
         """The sum, or the largest, of everybody's part for this member, flat; `parts[i]` is for
         member i.
         """
-        own = [_flat(part) for part in parts]
-        return _like(parts[0], self._reduce_scatter(own, members, largest))
+        flat = [_flat(part) for part in parts]
+        return _like(parts[0], self._reduce_scatter(flat, members, largest))
 
-    def _reduce_scatter(self, own: list[Tensor], members: tuple[int, ...], largest: bool) -> Tensor:
+    def _reduce_scatter(
+        self, parts: list[Tensor], members: tuple[int, ...], largest: bool
+    ) -> Tensor:
         if len(members) < 2:
-            return own[0].clone()
+            return parts[0].clone()
         if not self._native:
-            return rings.reduce_scatter(self._mail, own, members, largest=largest)
-        result = torch.empty_like(own[members.index(self._rank)])
+            return rings.reduce_scatter(self._mail, parts, members, largest=largest)
+        result = torch.empty_like(parts[members.index(self._rank)])
         options = dist.ReduceScatterOptions()
         options.reduceOp = dist.ReduceOp(_operation(largest))
-        self._groups.of(members).reduce_scatter([result], [own], options).wait()
-        self._count(Collective.REDUCE_SCATTER, [part.nbytes for part in own], members)
+        self._groups.of(members).reduce_scatter([result], [parts], options).wait()
+        self._count(Collective.REDUCE_SCATTER, [part.nbytes for part in parts], members)
         return result
 
     def all_gather(
-        self, own: Tensor, sizes: Sequence[int], members: tuple[int, ...]
+        self, shard: Tensor, sizes: Sequence[int], members: tuple[int, ...]
     ) -> list[Tensor]:
         """Everybody's part, flat; `sizes[i]` is the number of elements of member i."""
-        each = 2 if own.is_complex() else 1
-        parts = self._all_gather(_flat(own), [each * size for size in sizes], members)
-        return [_like(own, part) for part in parts]
+        each = 2 if shard.is_complex() else 1
+        parts = self._all_gather(_flat(shard), [each * size for size in sizes], members)
+        return [_like(shard, part) for part in parts]
 
     def _all_gather(
         self, flat: Tensor, sizes: Sequence[int], members: tuple[int, ...]

@@ -47,7 +47,9 @@ def _refuse_others(ranks: tuple[int, ...], plan: AnyReductionPlan) -> None:
 
 def _device_of(model: DistributedDataParallel) -> torch.device:
     """Where the gradients of a model are."""
-    first, *others = {own.device for own in model.parameters() if own.requires_grad}
+    first, *others = {
+        parameter.device for parameter in model.parameters() if parameter.requires_grad
+    }
     if others:
         raise InputError(
             f"the model lies on {len(others) + 1} devices of this rank, and its gradients are "
@@ -65,8 +67,8 @@ abort the process."""
 class _State:
     """What the hook needs: the program, by how much to divide, and a communication stream."""
 
-    def __init__(self, own: Reducer, ranks: int, device: torch.device) -> None:
-        self._own, self._ranks, self._device = own, ranks, device
+    def __init__(self, reducer: Reducer, ranks: int, device: torch.device) -> None:
+        self._own, self._ranks, self._device = reducer, ranks, device
         self._lane = CommStream(device)
         weakref.finalize(self, self._lane.close, ENDING)
 

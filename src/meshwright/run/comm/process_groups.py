@@ -42,9 +42,9 @@ class Groups:
         The default one is not kept: `destroy_process_group` ends the threads of a group that nobody
         holds, and one that ends with Python instead may meet a lock that is gone, and abort.
         """
-        own = self._given or dist.group.WORLD
-        assert own is not None, "the default process group is there"
-        return own
+        group = self._given or dist.group.WORLD
+        assert group is not None, "the default process group is there"
+        return group
 
     def prepare(self, groups: Iterable[tuple[int, ...]]) -> None:
         """Make those of some groups that this rank is in and that are not there yet."""
@@ -63,16 +63,16 @@ class Groups:
     def _new(self, members: tuple[int, ...]) -> dist.ProcessGroup:
         name = PrefixStore("_".join(map(str, members)), self._store)
         place, count = members.index(self._rank), len(members)
-        made: dist.ProcessGroupGloo | dist.ProcessGroupNCCL
+        group: dist.ProcessGroupGloo | dist.ProcessGroupNCCL
         if dist.get_backend(self.world) == "nccl":
-            made = dist.ProcessGroupNCCL(name, place, count, dist.ProcessGroupNCCL.Options())
+            group = dist.ProcessGroupNCCL(name, place, count, dist.ProcessGroupNCCL.Options())
         else:
             cpu = torch.device("cpu")
             patience = self.world._get_backend(cpu).options._timeout
-            made = dist.ProcessGroupGloo(name, place, count, patience)
+            group = dist.ProcessGroupGloo(name, place, count, patience)
             let_others_go_first()
         # Both have the collectives of a process group under the same names.
-        return cast(dist.ProcessGroup, made)
+        return cast(dist.ProcessGroup, group)
 
 
 def _shut_down(groups: dict[tuple[int, ...], dist.ProcessGroup]) -> None:

@@ -43,18 +43,18 @@ class Reducer:
         lengths = self._recipe.lengths(flat.numel())
         now, have = flat, tuple(range(self._recipe.pieces))
         for step in self._recipe.steps:
-            here = step.members.index(self._recipe.device)
-            given, kept = step.held[here], step.kept[here]
-            if given == have:
+            place = step.members.index(self._recipe.device)
+            held, kept = step.held[place], step.kept[place]
+            if held == have:
                 now, have = self._performed(step, now, lengths, largest), kept
                 continue
             # Groups of this step share devices: this one acts on some of what the rank has.
-            found = _by_piece(now, have, lengths)
-            some = _row(found, given, now)
-            found = {piece: own for piece, own in found.items() if piece not in given}
-            found |= _by_piece(self._performed(step, some, lengths, largest), kept, lengths)
-            have = tuple(sorted(found))
-            now = _row(found, have, now)
+            by_piece = _by_piece(now, have, lengths)
+            some = _row(by_piece, held, now)
+            by_piece = {piece: tensor for piece, tensor in by_piece.items() if piece not in held}
+            by_piece |= _by_piece(self._performed(step, some, lengths, largest), kept, lengths)
+            have = tuple(sorted(by_piece))
+            now = _row(by_piece, have, now)
         if now.data_ptr() != data.data_ptr():
             data.detach().copy_(now.view(data.shape))
 
@@ -88,17 +88,17 @@ def _by_piece(now: Tensor, pieces: Pieces, lengths: tuple[int, ...]) -> dict[int
     return dict(zip(pieces, torch.split(now, [lengths[piece] for piece in pieces]), strict=True))
 
 
-def _row(found: dict[int, Tensor], pieces: Pieces, like: Tensor) -> Tensor:
+def _row(by_piece: dict[int, Tensor], pieces: Pieces, like: Tensor) -> Tensor:
     """Pieces as a row."""
-    return torch.cat([found[piece] for piece in pieces]) if pieces else like[:0]
+    return torch.cat([by_piece[piece] for piece in pieces]) if pieces else like[:0]
 
 
 def _parted(now: Tensor, step: DeviceStep, lengths: tuple[int, ...]) -> list[Tensor]:
     """What each member will have of a row."""
     if sum(step.kept, ()) == step.held[0]:
-        return list(torch.split(now, [sum(lengths[p] for p in own) for own in step.kept]))
-    found = _by_piece(now, step.held[0], lengths)
-    return [_row(found, own, now) for own in step.kept]
+        return list(torch.split(now, [sum(lengths[p] for p in pieces) for pieces in step.kept]))
+    by_piece = _by_piece(now, step.held[0], lengths)
+    return [_row(by_piece, pieces, now) for pieces in step.kept]
 
 
 def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -> Tensor:
@@ -106,11 +106,11 @@ def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -
     numbers = [piece for pieces in step.held for piece in pieces]
     if numbers == sorted(numbers):
         return torch.cat(parts)
-    found: dict[int, Tensor] = {}
+    by_piece: dict[int, Tensor] = {}
     for part, pieces in zip(parts, step.held, strict=True):
         cut = torch.split(part, [lengths[piece] for piece in pieces])
-        found.update(zip(pieces, cut, strict=True))
-    return torch.cat([found[piece] for piece in sorted(found)])
+        by_piece.update(zip(pieces, cut, strict=True))
+    return torch.cat([by_piece[piece] for piece in sorted(by_piece)])
 
 
 AnyReductionPlan = ReductionPlan | IslandReductionPlan

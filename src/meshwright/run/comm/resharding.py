@@ -50,7 +50,9 @@ class Resharder:
 
     def takes_part(self, steps: Sequence[Step]) -> bool:
         """Whether this rank has anything to do with a transfer."""
-        return any(own.holds(self.here) for step in steps for own in (step.before, step.after))
+        return any(
+            placement.holds(self.here) for step in steps for placement in (step.before, step.after)
+        )
 
     def action(self, steps: Sequence[Step], dtype: torch.dtype) -> Action:
         """What this rank does for a transfer of a tensor of some dtype."""
@@ -61,10 +63,10 @@ class Resharder:
             for step in steps
         ]
 
-        def perform(own: Tensor | None) -> Tensor | None:
+        def perform(piece: Tensor | None) -> Tensor | None:
             for act in actions:
-                own = act(own)
-            return own
+                piece = act(piece)
+            return piece
 
         return perform
 
@@ -73,11 +75,11 @@ class Resharder:
         return torch_dtype(self._graph.specs[tensor].dtype)
 
     def filled(
-        self, own: Tensor | None, lying: TensorPlacement, dtype: torch.dtype
+        self, piece: Tensor | None, lying: TensorPlacement, dtype: torch.dtype
     ) -> Tensor | None:
         """A piece of this rank; zeros if it should hold one and nothing came."""
-        if own is not None or not lying.holds(self.here):
-            return own
+        if piece is not None or not lying.holds(self.here):
+            return piece
         return torch.zeros(shape_of(lying.box(self.here)), dtype=dtype, device=self._device)
 
     def reducer(self, inside: tuple[int, ...], beside: tuple[int, ...], size: float) -> Reducer:
@@ -97,9 +99,9 @@ class Resharder:
         target = None if getting is None else step.after.box(self.here)
         alone = PARTIAL in step.before.states or step.before.exact is not None
 
-        def exchange(own: Tensor | None) -> Tensor | None:
-            sends = [(move.target, _taken(own, move)) for move in giving]
-            arriving = [self._arriving(own, move, dtype) for move in getting or ()]
+        def exchange(piece: Tensor | None) -> Tensor | None:
+            sends = [(move.target, _taken(piece, move)) for move in giving]
+            arriving = [self._arriving(piece, move, dtype) for move in getting or ()]
             pairs = list(zip(getting or (), arriving, strict=True))
             self._wire.exchange(
                 sends, [(m.source, data) for m, data in pairs if m.source != self.rank]
@@ -108,14 +110,14 @@ class Resharder:
 
         return exchange
 
-    def _arriving(self, own: Tensor | None, move: BoxMove, dtype: torch.dtype) -> Tensor:
+    def _arriving(self, piece: Tensor | None, move: BoxMove, dtype: torch.dtype) -> Tensor:
         if move.source == self.rank:
-            return _taken(own, move)
+            return _taken(piece, move)
         return torch.empty(shape_of(move.box), dtype=dtype, device=self._device)
 
     def _together(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         if not (step.before.holds(self.here) or step.after.holds(self.here)):
-            return lambda own: own
+            return lambda piece: piece
         match step.kind:
             case Collective.ALL_REDUCE:
                 return self._all_reduce(step, dtype)
@@ -134,9 +136,9 @@ class Resharder:
         size = elements(step.before.box(self.here)) * dtype.itemsize
         reducer = self.reducer(step.inside, step.beside, size)
 
-        def act(own: Tensor | None) -> Tensor | None:
-            assert own is not None
-            data = own.clone(memory_format=torch.contiguous_format)
+        def act(piece: Tensor | None) -> Tensor | None:
+            assert piece is not None
+            data = piece.clone(memory_format=torch.contiguous_format)
             reducer.all_reduce(data)
             return data
 
@@ -148,9 +150,9 @@ class Resharder:
         boxes = [within(box, own_box) for box in self._boxes(step, after=True)]
         shape = shape_of(step.after.box(self.here))
 
-        def act(own: Tensor | None) -> Tensor | None:
-            assert own is not None
-            parts = [cut(own, box).reshape(-1) for box in boxes]
+        def act(piece: Tensor | None) -> Tensor | None:
+            assert piece is not None
+            parts = [cut(piece, box).reshape(-1) for box in boxes]
             return chaining.reduce_scatter(self._wire, parts, links).view(shape)
 
         return act
@@ -162,9 +164,9 @@ class Resharder:
         links = self.chains.gathered(step.inside, max(sizes) * dtype.itemsize)
         self._wire.prepare(link.members for link in links)
 
-        def act(own: Tensor | None) -> Tensor | None:
-            assert own is not None
-            flat = own.contiguous().view(-1)
+        def act(piece: Tensor | None) -> Tensor | None:
+            assert piece is not None
+            flat = piece.contiguous().view(-1)
             parts = chaining.all_gather(self._wire, flat, sizes, links)
             if len(whole) and boxes[0][1:] == whole[1:]:
                 return torch.cat(parts).view(shape_of(whole))
@@ -180,9 +182,9 @@ class Resharder:
         size = elements(step.before.box(self.here)) * dtype.itemsize
         links = self.chains.rooted(Collective.REDUCE, step.inside, size, root)
 
-        def act(own: Tensor | None) -> Tensor | None:
-            assert own is not None
-            data = own.clone(memory_format=torch.contiguous_format)
+        def act(piece: Tensor | None) -> Tensor | None:
+            assert piece is not None
+            data = piece.clone(memory_format=torch.contiguous_format)
             chaining.reduce(self._wire, data, links)
             return data if self.rank == root else None
 
@@ -194,8 +196,8 @@ class Resharder:
         size = elements(box) * dtype.itemsize
         links = self.chains.rooted(Collective.BROADCAST, step.inside, size, root)
 
-        def act(own: Tensor | None) -> Tensor | None:
-            data = own
+        def act(piece: Tensor | None) -> Tensor | None:
+            data = piece
             if data is None:
                 data = torch.empty(shape_of(box), dtype=dtype, device=self._device)
             data = data.contiguous()
@@ -204,15 +206,17 @@ class Resharder:
 
         return act
 
-    def _root(self, inside: Sequence[int], own: TensorPlacement) -> int:
+    def _root(self, inside: Sequence[int], placement: TensorPlacement) -> int:
         """The member of this rank's group along some factors that holds a tensor."""
         holders = self._machine.along(inside, self.here)
-        return next(self._machine.device(c) for c in holders if own.holds(c))
+        return next(self._machine.device(c) for c in holders if placement.holds(c))
 
     def _boxes(self, step: GroupCollective, *, after: bool) -> list[Box]:
         """What each member of this rank's group holds, or will hold."""
         lying = step.after if after else step.before
-        return [lying.box(own) for own in self._machine.along(step.inside, self.here)]
+        return [
+            lying.box(coordinates) for coordinates in self._machine.along(step.inside, self.here)
+        ]
 
 
 def cut(data: Tensor, box: Box) -> Tensor:
@@ -223,9 +227,9 @@ def cut(data: Tensor, box: Box) -> Tensor:
     return data
 
 
-def _taken(own: Tensor | None, move: BoxMove) -> Tensor:
-    assert own is not None
-    return cut(own, within(move.box, move.source_box))
+def _taken(piece: Tensor | None, move: BoxMove) -> Tensor:
+    assert piece is not None
+    return cut(piece, within(move.box, move.source_box))
 
 
 def _joined(

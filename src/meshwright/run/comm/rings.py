@@ -63,22 +63,24 @@ def reduce_scatter(
     """The sum, or the largest, of everybody's part for this member; parts are flat and
     contiguous.
     """
-    own = members.index(dist.get_rank())
-    order = [(own - back) % len(members) for back in range(1, len(members) + 1)]
-    pieces = [_Piece(torch.empty_like(parts[p]), parts[p], p != own, largest) for p in order[1:]]
-    _relay(mail, parts[order[0]], pieces, members, own)
+    position = members.index(dist.get_rank())
+    order = [(position - hops) % len(members) for hops in range(1, len(members) + 1)]
+    pieces = [
+        _Piece(torch.empty_like(parts[p]), parts[p], p != position, largest) for p in order[1:]
+    ]
+    _relay(mail, parts[order[0]], pieces, members, position)
     return pieces[-1].data
 
 
 def all_gather(
-    mail: Mail, own: Tensor, sizes: Sequence[int], members: Sequence[int]
+    mail: Mail, part: Tensor, sizes: Sequence[int], members: Sequence[int]
 ) -> list[Tensor]:
     """Everybody's part, in the order of the members; `own` is flat and contiguous."""
     position = members.index(dist.get_rank())
     after = (position + 1) % len(members)
-    parts = [own if p == position else own.new_empty(size) for p, size in enumerate(sizes)]
-    order = [(position - back) % len(members) for back in range(1, len(members))]
-    _relay(mail, own, [_Piece(parts[p], None, p != after) for p in order], members, position)
+    parts = [part if p == position else part.new_empty(size) for p, size in enumerate(sizes)]
+    order = [(position - hops) % len(members) for hops in range(1, len(members))]
+    _relay(mail, part, [_Piece(parts[p], None, p != after) for p in order], members, position)
     return parts
 
 
@@ -123,7 +125,7 @@ def _relay(
     segments = [segment for piece in pieces for segment in _segments(piece)]
     arriving = [mail.receive(before, segment.data) for segment in segments]
     start = [] if first is None else [_Piece(first, None, True)]
-    leaving = [mail.send(after, own.data) for piece in start for own in _segments(piece)]
+    leaving = [mail.send(after, chunk.data) for piece in start for chunk in _segments(piece)]
     for work, segment in zip(arriving, segments, strict=True):
         work.wait()
         if segment.own is not None and segment.largest:
@@ -140,5 +142,5 @@ def _segments(piece: _Piece) -> Iterator[_Piece]:
     each = max(1, SEGMENT // piece.data.element_size())
     for begin in range(0, piece.data.numel(), each):
         cut = slice(begin, begin + each)
-        own = None if piece.own is None else piece.own[cut]
-        yield _Piece(piece.data[cut], own, piece.onward, piece.largest)
+        part = None if piece.own is None else piece.own[cut]
+        yield _Piece(piece.data[cut], part, piece.onward, piece.largest)

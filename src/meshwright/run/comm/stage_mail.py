@@ -60,14 +60,14 @@ def stage_links(graphs: Sequence[OperatorGraph]) -> tuple[StageLink, ...]:
     >>> [(own.tensor, own.sender, own.receiver, own.back) for own in stage_links(stages)]
     [('y', 0, 1, True)]
     """
-    found = []
+    links = []
     for receiver, graph in enumerate(graphs):
-        for own in graph.inputs:
-            makers = [n for n in range(receiver) if own.name in graphs[n].producers]
+        for tensor in graph.inputs:
+            makers = [n for n in range(receiver) if tensor.name in graphs[n].producers]
             for sender in makers[:1]:
-                link = StageLink(own.name, sender, receiver, own.spec, back=False)
-                found.append(link._replace(back=link.gate in graph.tensors))
-    return tuple(found)
+                link = StageLink(tensor.name, sender, receiver, tensor.spec, back=False)
+                links.append(link._replace(back=link.gate in graph.tensors))
+    return tuple(links)
 
 
 class StageMail:
@@ -80,8 +80,8 @@ class StageMail:
         self._ranks, self.rank, self._wire = tuple(ranks), rank, wire
         self._own = next(members for members in ranks if rank in members)
         patience = dist.distributed_c10d.default_pg_timeout
-        made = dist.ProcessGroupGloo(store, rank, sum(map(len, ranks)), patience)
-        self._group: dist.ProcessGroup = made  # type: ignore[assignment]
+        group = dist.ProcessGroupGloo(store, rank, sum(map(len, ranks)), patience)
+        self._group: dist.ProcessGroup = group  # type: ignore[assignment]
         self._leaving: list[tuple[dist.Work, Tensor]] = []
 
     def send(self, link: StageLink, whole: Tensor, *, back: bool = False) -> None:
@@ -97,14 +97,14 @@ class StageMail:
         """The chunks that come to this rank, in a row."""
         sizes, pairs = self._sizes(link), self._pairs(link, back)
         dtype = torch_dtype(link.spec.dtype)
-        found = [torch.empty(0, dtype=dtype)]
+        chunks = [torch.empty(0, dtype=dtype)]
         for size, (sender, receiver) in zip(sizes, pairs, strict=True):
             if receiver == self.rank and size:
-                found.append(torch.empty(size, dtype=dtype))
-                self._group.recv([found[-1]], sender, BACK if back else THERE).wait()
-        return torch.cat(found)
+                chunks.append(torch.empty(size, dtype=dtype))
+                self._group.recv([chunks[-1]], sender, BACK if back else THERE).wait()
+        return torch.cat(chunks)
 
-    def together(self, link: StageLink, own: Tensor, *, back: bool = False) -> Tensor:
+    def together(self, link: StageLink, received: Tensor, *, back: bool = False) -> Tensor:
         """The whole tensor, of what the ranks of this part have received; all of them call it."""
         sizes = self._sizes(link)
         takers = [receiver for _, receiver in self._pairs(link, back)]
@@ -112,7 +112,9 @@ class StageMail:
         counts = [sum(sizes[n] for n in numbers) for numbers in mine]
         members = tuple(range(len(self._own)))
         chunks: dict[int, Tensor] = {}
-        for numbers, row in zip(mine, self._wire.all_gather(own, counts, members), strict=True):
+        for numbers, row in zip(
+            mine, self._wire.all_gather(received, counts, members), strict=True
+        ):
             chunks |= zip(numbers, torch.split(row, [sizes[n] for n in numbers]), strict=True)
         return torch.cat([chunks[n] for n in range(len(sizes))]).view(link.spec.shape)
 
@@ -124,9 +126,9 @@ class StageMail:
 
     def total(self, value: Tensor) -> Tensor:
         """The sum of a number over all ranks."""
-        own = value.detach().double().reshape(1).clone()
-        self._group.allreduce([own], dist.AllreduceOptions()).wait()
-        return own[0]
+        number = value.detach().double().reshape(1).clone()
+        self._group.allreduce([number], dist.AllreduceOptions()).wait()
+        return number[0]
 
     def to_first(self, value: Tensor, sender: int) -> None:
         """Have the first rank of all receive in place what a rank sends."""
@@ -141,10 +143,10 @@ class StageMail:
         ends = (min(link.spec.elements, each * n) for n in range(widest + 1))
         return tuple(end - begin for begin, end in pairwise(ends))
 
-    def _pairs(self, link: StageLink, back: bool) -> list[tuple[int, int]]:
+    def _pairs(self, link: StageLink, backward: bool) -> list[tuple[int, int]]:
         """For each chunk who sends it, and to whom."""
         senders, receivers = self._ranks[link.sender], self._ranks[link.receiver]
-        if back:
+        if backward:
             senders, receivers = receivers, senders
         widest = max(len(senders), len(receivers))
         return [(senders[n % len(senders)], receivers[n % len(receivers)]) for n in range(widest)]

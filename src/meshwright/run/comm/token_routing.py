@@ -38,29 +38,29 @@ class RoutingPeers(NamedTuple):
     def through(self, rows: Tensor, counts: Tensor, compute: Compute) -> Tensor:
         """What the experts make of rows that are in the order of all experts."""
         ours = self.told(counts)
-        leaving = [int(own.sum()) for own in self._by_member(counts.cpu())]
-        coming = [int(own) for own in ours.sum(1).cpu()]
+        leaving = [int(member_counts.sum()) for member_counts in self._by_member(counts.cpu())]
+        coming = [int(count) for count in ours.sum(1).cpu()]
         arrived = _moved(rows, self, leaving, coming)
         experts = torch.arange(ours.shape[1], device=rows.device).repeat(len(self.members))
         ids = experts.repeat_interleave(ours.reshape(-1), output_size=len(arrived))
         order = ids.argsort(stable=True)
-        made = compute(arrived[order], ours.sum(0))
-        return _moved(made[order.argsort()], self, coming, leaving)
+        outputs = compute(arrived[order], ours.sum(0))
+        return _moved(outputs[order.argsort()], self, coming, leaving)
 
     def told(self, counts: Tensor) -> Tensor:
         """For each member how many rows it has for each expert of this device."""
-        own = self._by_member(counts)
-        here = self.members.index(self.rank)
-        return torch.stack(self.exchanged(own, [own[here].shape] * len(self.members)))
+        by_member = self._by_member(counts)
+        place = self.members.index(self.rank)
+        return torch.stack(self.exchanged(by_member, [by_member[place].shape] * len(self.members)))
 
     def exchanged(self, parts: Sequence[Tensor], shapes: Sequence[Sequence[int]]) -> list[Tensor]:
         """What each member has for this device, given what this device has for each member."""
-        found = [
+        received = [
             part if member == self.rank else part.new_empty(tuple(shape))
             for member, part, shape in zip(self.members, parts, shapes, strict=True)
         ]
-        self.exchange(*(self._others(own) for own in (parts, found)))
-        return found
+        self.exchange(*(self._others(tensors) for tensors in (parts, received)))
+        return received
 
     def _by_member(self, counts: Tensor) -> list[Tensor]:
         """What belongs to each member's experts."""

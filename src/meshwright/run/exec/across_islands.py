@@ -72,22 +72,22 @@ class Across:
         """Enter besides: the parameters that all parts have, if not all."""
         self._rank, self._ranks, self._store, self._backend = rank, ranks, store, backend
         self._groups: dict[Members, dist.ProcessGroup] = {}
-        own = next(n for n, members in enumerate(ranks) if rank in members)
-        self._local, graph = rank - ranks[own][0], plans[own].graph
+        part = next(n for n, members in enumerate(ranks) if rank in members)
+        self._local, graph = rank - ranks[part][0], plans[part].graph
         wanted = [
             parameter
             for parameter in graph.parameters
             if parameter.trainable and (names is None or parameter.tensor.name in names)
         ]
         kept = [_kept(one, wanted) for one in plans]
-        mine = Holdings(Script(plans[own]))
-        self._levels, self._runs = plans[own].cluster.hierarchy, _runs(plans[own], wanted)
+        mine = Holdings(Script(plans[part]))
+        self._levels, self._runs = plans[part].cluster.hierarchy, _runs(plans[part], wanted)
         self._sums: dict[Members, list[Stretch]] = {}
         self._copies: dict[Members, list[tuple[Stretch, ...]]] = {}
         for name in kept[0]:
             regions = mine.regions(name, self._local)
             if regions:
-                self._prepare(name, regions, [one[name] for one in kept], own, graph)
+                self._prepare(name, regions, [one[name] for one in kept], part, graph)
         if len(ranks) > 1:
             for members in sorted(self._sums):
                 self._group(members)
@@ -97,25 +97,25 @@ class Across:
         name: str,
         regions: tuple[Region, ...],
         kept: list[AnsweringRanks],
-        own: int,
+        part: int,
         graph: OperatorGraph,
     ) -> None:
         shape = graph.specs[name].shape
         elements = _elements(shape, regions)
         answering = [one.answers[elements] + self._ranks[n][0] for n, one in enumerate(kept)]
-        mine = np.flatnonzero(answering[own] == self._rank)
+        mine = np.flatnonzero(answering[part] == self._rank)
         rows = np.stack([one[mine] for one in answering])
         groups, number = np.unique(rows, axis=1, return_inverse=True)
         for at in range(groups.shape[1]):
             members = tuple(int(one) for one in groups[:, at])
             places = torch.from_numpy(mine[np.flatnonzero(number.reshape(-1) == at)])
             self._sums.setdefault(members, []).append(Stretch(name, places))
-        copies = kept[own].copies[regions]
+        copies = kept[part].copies[regions]
         if len(copies) > 1:
             parts = tuple(
                 Stretch(
                     name,
-                    torch.from_numpy(np.flatnonzero(answering[own] == self._ranks[own][0] + one)),
+                    torch.from_numpy(np.flatnonzero(answering[part] == self._ranks[part][0] + one)),
                 )
                 for one in copies
             )
@@ -126,66 +126,70 @@ class Across:
         if members not in self._groups:
             name = PrefixStore("_".join(map(str, members)), self._store)
             place = members.index(self._rank)
-            made: dist.ProcessGroupGloo | dist.ProcessGroupNCCL
+            group: dist.ProcessGroupGloo | dist.ProcessGroupNCCL
             if self._backend == "nccl":
                 options = dist.ProcessGroupNCCL.Options()
-                made = dist.ProcessGroupNCCL(name, place, len(members), options)
+                group = dist.ProcessGroupNCCL(name, place, len(members), options)
             else:
                 patience = dist.distributed_c10d.default_pg_timeout
-                made = dist.ProcessGroupGloo(name, place, len(members), patience)
-            self._groups[members] = made  # type: ignore[assignment]
+                group = dist.ProcessGroupGloo(name, place, len(members), patience)
+            self._groups[members] = group  # type: ignore[assignment]
         return self._groups[members]
 
     def reduce(self, executor: Executor, weight: float) -> None:
         """Sum the gradients of a step over all parts, each times its weight."""
         pieces = executor.parameters.pieces
-        found = {
+        gradients = {
             name: piece.gradient.reshape(-1).clone()
             for name, piece in pieces.items()
             if piece.gradient is not None
         }
-        if not found and self._sums:
+        if not gradients and self._sums:
             raise InputError("the step left no gradients", "train a model with parameters")
-        for own in found.values():
-            own.mul_(weight)
+        for gradient in gradients.values():
+            gradient.mul_(weight)
         for members in sorted(self._sums):
-            stretches = [own for own in self._sums[members] if own.parameter in found]
-            for alike in _by_dtype(stretches, found):
-                total = torch.cat([found[own.parameter][own.places] for own in alike])
+            stretches = [
+                stretch for stretch in self._sums[members] if stretch.parameter in gradients
+            ]
+            for alike in _by_dtype(stretches, gradients):
+                total = torch.cat(
+                    [gradients[stretch.parameter][stretch.places] for stretch in alike]
+                )
                 if len(members) > 1:
                     options = dist.AllreduceOptions()
                     self._group(members).allreduce([total], options).wait()
-                _put(found, alike, total)
+                _put(gradients, alike, total)
         for copies in sorted(self._copies):
-            self._gather(executor, copies, found)
+            self._gather(executor, copies, gradients)
         executor.wire.finish()
-        for name, own in found.items():
+        for name, gradient in gradients.items():
             piece = pieces[name]
             assert piece.gradient is not None
-            piece.gradient = own.view(piece.gradient.shape)
+            piece.gradient = gradient.view(piece.gradient.shape)
 
-    def _gather(self, executor: Executor, copies: Members, found: dict[str, Tensor]) -> None:
+    def _gather(self, executor: Executor, copies: Members, gradients: dict[str, Tensor]) -> None:
         """Let copies of a part have what each of them has summed."""
-        every = [parts for parts in self._copies[copies] if parts[0].parameter in found]
-        for dtype in dict.fromkeys(found[parts[0].parameter].dtype for parts in every):
-            alike = [parts for parts in every if found[parts[0].parameter].dtype == dtype]
-            here = copies.index(self._local)
-            mine = torch.cat([found[p[here].parameter][p[here].places] for p in alike])
+        every = [parts for parts in self._copies[copies] if parts[0].parameter in gradients]
+        for dtype in dict.fromkeys(gradients[parts[0].parameter].dtype for parts in every):
+            alike = [parts for parts in every if gradients[parts[0].parameter].dtype == dtype]
+            place = copies.index(self._local)
+            mine = torch.cat([gradients[p[place].parameter][p[place].places] for p in alike])
             sizes = [sum(len(p[n].places) for p in alike) for n in range(len(copies))]
             groups = gather_groups(self._levels, self._runs, copies)
-            given = dict(zip(copies, sizes, strict=True))
-            gathered = _gathered(executor.wire, self._local, mine, given, groups)
+            rank_sizes = dict(zip(copies, sizes, strict=True))
+            gathered = _gathered(executor.wire, self._local, mine, rank_sizes, groups)
             for number, rank in enumerate(copies):
-                _put(found, [parts[number] for parts in alike], gathered[rank])
+                _put(gradients, [parts[number] for parts in alike], gathered[rank])
 
     def total(self, loss: Tensor, devices: int) -> Tensor:
         """The sum of what all parts have, of which every rank of a part has the same."""
         everybody = tuple(rank for members in self._ranks for rank in members)
         if len(everybody) == 1:
             return loss
-        own = (loss.detach().double() / devices).reshape(1).clone()
-        self._group(everybody).allreduce([own], dist.AllreduceOptions()).wait()
-        return own[0].to(loss.dtype)
+        share = (loss.detach().double() / devices).reshape(1).clone()
+        self._group(everybody).allreduce([share], dist.AllreduceOptions()).wait()
+        return share[0].to(loss.dtype)
 
 
 def _runs(plan: Plan, parameters: Sequence[Parameter]) -> Runs:
@@ -202,23 +206,23 @@ def _gathered(
     steps: Sequence[Sequence[tuple[int, ...]]],
 ) -> dict[int, Tensor]:
     """What each of some ranks holds, by AllGathers in groups one after the other."""
-    holds: dict[int, Members] = {own: (own,) for own in sizes}
+    holds: dict[int, Members] = {holder: (holder,) for holder in sizes}
     now = mine
     for groups in steps:
         for group in groups:
             if rank in group:
-                parts = [sum(sizes[own] for own in holds[member]) for member in group]
+                parts = [sum(sizes[holder] for holder in holds[member]) for member in group]
                 now = torch.cat(wire.all_gather(now, parts, group))
         for group in groups:
-            every = tuple(own for member in group for own in holds[member])
+            every = tuple(holder for member in group for holder in holds[member])
             holds |= dict.fromkeys(group, every)
-    cut = torch.split(now, [sizes[own] for own in holds[rank]])
+    cut = torch.split(now, [sizes[holder] for holder in holds[rank]])
     return dict(zip(holds[rank], cut, strict=True))
 
 
 def _kept(plan: Plan, parameters: Sequence[Parameter]) -> dict[str, AnsweringRanks]:
     """Who answers for which elements of each parameter."""
-    holdings, found = Holdings(Script(plan)), {}
+    holdings, answering = Holdings(Script(plan)), {}
     for parameter in parameters:
         name, shape = parameter.tensor.name, parameter.tensor.shape
         copies: dict[tuple[Region, ...], list[int]] = {}
@@ -229,31 +233,33 @@ def _kept(plan: Plan, parameters: Sequence[Parameter]) -> dict[str, AnsweringRan
         answers = np.full(parameter.tensor.spec.elements, -1, np.int64)
         for regions, ranks in copies.items():
             elements = _elements(shape, regions)
-            for rank, own in zip(ranks, np.array_split(elements, len(ranks)), strict=True):
-                answers[own] = rank
+            for rank, share in zip(ranks, np.array_split(elements, len(ranks)), strict=True):
+                answers[share] = rank
         assert (answers >= 0).all(), f"nobody keeps some of {name!r}"
-        found[name] = AnsweringRanks(answers, {key: tuple(ranks) for key, ranks in copies.items()})
-    return found
+        answering[name] = AnsweringRanks(
+            answers, {key: tuple(ranks) for key, ranks in copies.items()}
+        )
+    return answering
 
 
 def _elements(shape: tuple[int, ...], regions: tuple[Region, ...]) -> Places:
     """The elements of a tensor, counted row by row, in the order in which a rank keeps them."""
     whole = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.int64).reshape(shape)
-    ordered = sorted(regions, key=lambda own: own.first)
-    parts = [whole[tuple(slice(*ends) for ends in own.box)].reshape(-1) for own in ordered]
+    ordered = sorted(regions, key=lambda region: region.first)
+    parts = [whole[tuple(slice(*ends) for ends in region.box)].reshape(-1) for region in ordered]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _by_dtype(stretches: list[Stretch], found: dict[str, Tensor]) -> list[list[Stretch]]:
+def _by_dtype(stretches: list[Stretch], gradients: dict[str, Tensor]) -> list[list[Stretch]]:
     """Stretches that can travel together."""
     alike: dict[torch.dtype, list[Stretch]] = {}
-    for own in stretches:
-        alike.setdefault(found[own.parameter].dtype, []).append(own)
+    for stretch in stretches:
+        alike.setdefault(gradients[stretch.parameter].dtype, []).append(stretch)
     return list(alike.values())
 
 
-def _put(found: dict[str, Tensor], stretches: list[Stretch], values: Tensor) -> None:
-    for own, part in zip(
+def _put(gradients: dict[str, Tensor], stretches: list[Stretch], values: Tensor) -> None:
+    for stretch, part in zip(
         stretches, torch.split(values, [len(one.places) for one in stretches]), strict=True
     ):
-        found[own.parameter][own.places] = part
+        gradients[stretch.parameter][stretch.places] = part

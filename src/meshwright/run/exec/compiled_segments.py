@@ -106,17 +106,17 @@ class Graphs:
     def report(self) -> CompileReport:
         """What was compiled so far."""
         eager: Counter[str] = Counter()
-        for own in self._segments.values():
-            for part in own.parts:
+        for segment in self._segments.values():
+            for part in segment.parts:
                 if part.eager is not None:
                     eager[part.eager] += len(part.operations)
         return CompileReport(len(self._calls), self._uses, self._seconds, tuple(eager.items()))
 
-    def ready(self, part: GraphPart, given: Sequence[Tensor], moment: DrawMoment) -> _Ready:
+    def ready(self, part: GraphPart, inputs: Sequence[Tensor], moment: DrawMoment) -> _Ready:
         """A part's function, compiled if no part before it was the same."""
         begin = time.perf_counter()
         with _alive(self._pulse):
-            graph = traced(part, given, moment, self.compiler)
+            graph = traced(part, inputs, moment, self.compiler)
             same = _identity(graph)
             new = same not in self._calls
             if new:
@@ -145,8 +145,8 @@ def _identity(graph: SegmentGraph) -> Hashable:
     nodes = graph.module.graph.nodes
     constants = tuple(id(graph.module) for node in nodes if node.op == "get_attr")[:1]
     likes = tuple(
-        (own.shape, own.stride(), own.dtype, own.device, own.requires_grad)
-        for own in graph.examples
+        (example.shape, example.stride(), example.dtype, example.device, example.requires_grad)
+        for example in graph.examples
     )
     return graph.module.code, likes, torch.is_grad_enabled(), constants
 
@@ -166,19 +166,19 @@ class _GraphSegment:
         number = 0
         while number < len(self.parts):
             part = self.parts[number]
-            given = [fetched(row, own) for own in part.inputs]
-            if part.eager is not None or not all(map(_plain, given)):
+            inputs = [fetched(row, operand) for operand in part.inputs]
+            if part.eager is not None or not all(map(_plain, inputs)):
                 run_operations(part.operations, row, recorder)
             else:
                 try:
-                    ready = self._call(part, given)
+                    ready = self._call(part, inputs)
                 except UntraceableError as error:
                     place, reason = error.place, error.reason
                     self.parts = split(self.parts, number, place, reason, self._segment)
                     self._graphs.tell()
                     continue
                 with recorder.timed("forward", _name(part)):
-                    results = ready.call(*self._entering(ready, given))
+                    results = ready.call(*self._entering(ready, inputs))
                 for slot, result in zip(part.outputs, results, strict=True):
                     row[slot] = result
             for slot in part.last:
@@ -186,7 +186,7 @@ class _GraphSegment:
             number += 1
         return self._segment.results(row)
 
-    def _call(self, part: GraphPart, given: Sequence[Tensor]) -> _Ready:
+    def _call(self, part: GraphPart, inputs: Sequence[Tensor]) -> _Ready:
         moment = self._graphs.compiler.moment()
         key = (
             part.operations[0].name,
@@ -194,23 +194,23 @@ class _GraphSegment:
             moment.training,
             moment.again,
             torch.is_grad_enabled(),
-            *(own.stride() for own in given),
+            *(tensor.stride() for tensor in inputs),
         )
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._ready[key] = self._graphs.ready(part, given, moment)
+            ready = self._ready[key] = self._graphs.ready(part, inputs, moment)
         return ready
 
-    def _entering(self, ready: _Ready, given: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _entering(self, ready: _Ready, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         if not ready.graph.places:
-            return given
+            return inputs
         moment = self._graphs.compiler.moment()
-        return (ready.graph.numbers(moment, self._graphs.compiler.device), *given)
+        return (ready.graph.numbers(moment, self._graphs.compiler.device), *inputs)
 
 
-def _plain(own: Tensor) -> bool:
+def _plain(tensor: Tensor) -> bool:
     """Whether strides say all of how a tensor lies."""
-    return own.layout == torch.strided and not own.is_conj() and not own.is_neg()
+    return tensor.layout == torch.strided and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _name(part: GraphPart) -> str:

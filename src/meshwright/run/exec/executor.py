@@ -124,18 +124,18 @@ class Executor:
     def _prepare(self) -> None:
         """Compile everything in the order of the script: so members make their groups together."""
         parallel = self.script.parallel
-        for own in self.instructions:
-            match own.kind:
+        for instruction in self.instructions:
+            match instruction.kind:
                 case "Run":
-                    self._segment(own.number, own.micro_batch)
+                    self._segment(instruction.number, instruction.micro_batch)
                 case "Carry":
-                    delivery = parallel.deliveries[own.number]
-                    self._action("Carry", own.number, delivery.steps, delivery.tensor)
+                    delivery = parallel.deliveries[instruction.number]
+                    self._action("Carry", instruction.number, delivery.steps, delivery.tensor)
                 case "Bring":
-                    back = parallel.returns[own.number]
-                    self._action("Bring", own.number, back.steps, back.tensor)
+                    return_ = parallel.returns[instruction.number]
+                    self._action("Bring", instruction.number, return_.steps, return_.tensor)
                 case "Gather" | "Settle":
-                    self._settler.prepare(self.script.buckets[own.number])
+                    self._settler.prepare(self.script.buckets[instruction.number])
                 case "Reverse" | "Drop":
                     pass
 
@@ -148,8 +148,8 @@ class Executor:
         """
         self._begin(inputs)
         self._moment = DrawMoment(self.seed, self.steps, training)
-        for number, own in enumerate(self.instructions):
-            self._perform(own, train)
+        for number, instruction in enumerate(self.instructions):
+            self._perform(instruction, train)
             self.pulse()
             for key in self._dropped[number]:
                 self._values.pop(key, None)
@@ -179,9 +179,9 @@ class Executor:
         kept, self._kept = self._kept, {}
 
         def job() -> list[Tensor]:
-            found = returning.gathered(kept, share=share)
+            outputs = returning.gathered(kept, share=share)
             self.wire.finish()
-            return found
+            return outputs
 
         return self._await(self._lane.begin(job), "outputs")
 
@@ -195,8 +195,8 @@ class Executor:
         summed = (piece.gradient for piece in pieces if piece.gradient is not None)
         handed = (own for piece in pieces if (own := piece.accumulated) is not None)
         returns = {r for b in self.script.buckets for kept in b.parameters for r in kept.returns}
-        left = (own for (number, _), own in self._left.items() if number in returns)
-        return sum(own.nbytes for tensors in (summed, handed, left) for own in tensors)
+        left = (tensor for (number, _), tensor in self._left.items() if number in returns)
+        return sum(tensor.nbytes for tensors in (summed, handed, left) for tensor in tensors)
 
     def close(self) -> None:
         """End the lane; nothing runs afterwards."""
@@ -218,19 +218,19 @@ class Executor:
         self._losses: list[Tensor] = []
         self._kept = {}
 
-    def _mine(self, own: Instruction) -> bool:
+    def _mine(self, instruction: Instruction) -> bool:
         """Whether this rank has a part in an instruction."""
         parallel = self.script.parallel
-        match own.kind:
+        match instruction.kind:
             case "Run" | "Reverse":
-                first = self.script.segments[own.number].units[0]
+                first = self.script.segments[instruction.number].units[0]
                 return parallel.tasks[first].works(self._here)
             case "Carry":
-                return self._mover.takes_part(parallel.deliveries[own.number].steps)
+                return self._mover.takes_part(parallel.deliveries[instruction.number].steps)
             case "Bring":
-                return self._mover.takes_part(parallel.returns[own.number].steps)
+                return self._mover.takes_part(parallel.returns[instruction.number].steps)
             case "Gather" | "Drop" | "Settle":
-                return self._in_bucket(own.number)
+                return self._in_bucket(instruction.number)
 
     def _in_bucket(self, number: int) -> bool:
         bucket, parallel = self.script.buckets[number], self.script.parallel
@@ -240,31 +240,35 @@ class Executor:
             for kept in bucket.parameters
         )
 
-    def _perform(self, own: Instruction, train: bool) -> None:
-        match own.kind:
+    def _perform(self, instruction: Instruction, train: bool) -> None:
+        match instruction.kind:
             case "Run":
-                if train or not own.again:
-                    self._run(own, train)
+                if train or not instruction.again:
+                    self._run(instruction, train)
             case "Carry":
-                if train or not own.again:
-                    self._carry(own)
+                if train or not instruction.again:
+                    self._carry(instruction)
             case "Reverse":
                 if train:
-                    self._reverse(own)
+                    self._reverse(instruction)
             case "Bring":
                 if train:
-                    self._bring(own)
+                    self._bring(instruction)
             case "Settle":
                 if train:
-                    self._settle(own)
+                    self._settle(instruction)
             case "Gather":
-                self._gather(own)
+                self._gather(instruction)
             case "Drop":
-                self._drop(own)
+                self._drop(instruction)
 
-    def _gather(self, own: Instruction) -> None:
-        bucket = self.script.buckets[own.number]
-        names = [own.name for own in bucket.parameters if own.name in self.parameters.pieces]
+    def _gather(self, instruction: Instruction) -> None:
+        bucket = self.script.buckets[instruction.number]
+        names = [
+            parameter.name
+            for parameter in bucket.parameters
+            if parameter.name in self.parameters.pieces
+        ]
         for name in names:
             self.parameters.pieces[name].show()
         first = bucket.parameters[0].name
@@ -276,9 +280,9 @@ class Executor:
         if parameter in self._fetched:
             self._await(self._fetched.pop(parameter), "gather")
 
-    def _drop(self, own: Instruction) -> None:
+    def _drop(self, instruction: Instruction) -> None:
         """Give back the memory of parameters that are sharded until their next use."""
-        for kept in self.script.buckets[own.number].parameters:
+        for kept in self.script.buckets[instruction.number].parameters:
             if kept.name in self.parameters.pieces:
                 self._there(kept.name)
                 self.parameters.pieces[kept.name].hide()
@@ -298,30 +302,34 @@ class Executor:
             self._compiled[key] = self._compiler.compiled(*key)
         return self._compiled[key]
 
-    def _run(self, own: Instruction, train: bool) -> None:
-        compiled = self._segment(own.number, own.micro_batch)
-        layer = self.script.segments[own.number].layer
-        keeps = train and self.script.flows[own.number] and (layer is None or own.again)
-        self._moment = self._moment._replace(again=own.again)
+    def _run(self, instruction: Instruction, train: bool) -> None:
+        compiled = self._segment(instruction.number, instruction.micro_batch)
+        layer = self.script.segments[instruction.number].layer
+        keeps = (
+            train and self.script.flows[instruction.number] and (layer is None or instruction.again)
+        )
+        self._moment = self._moment._replace(again=instruction.again)
         leaves = [leaf for leaf, _ in compiled.leaves]
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
-            arrived = [self._arrived(leaf, own) for leaf in leaves]
+            arrived = [self._arrived(leaf, instruction) for leaf in leaves]
             values = list(entered(leaves, arrived, self._leave_parameter))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
-            self._values["tensor", name, own.micro_batch] = output.detach()
-            if name == self.script.plan.graph.loss and not own.again:
+            self._values["tensor", name, instruction.micro_batch] = output.detach()
+            if name == self.script.plan.graph.loss and not instruction.again:
                 self._losses.append(output.detach())
-            if name in self._returned and not own.again:
-                self._kept[name, own.micro_batch] = output.detach()
+            if name in self._returned and not instruction.again:
+                self._kept[name, instruction.micro_batch] = output.detach()
         if keeps:
-            self._tape[own.number, own.micro_batch] = taped(values, outputs)
+            self._tape[instruction.number, instruction.micro_batch] = taped(values, outputs)
 
-    def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
+    def _arrived(self, leaf: Leaf, instruction: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
-        value = self._values.get(source(self.script.parallel, leaf.delivery, own.micro_batch))
+        value = self._values.get(
+            source(self.script.parallel, leaf.delivery, instruction.micro_batch)
+        )
         if value is None:
             assert leaf.parameter
             self._there(leaf.tensor)
@@ -332,18 +340,18 @@ class Executor:
             return arrived
         return value
 
-    def _carry(self, own: Instruction) -> None:
-        delivery = self.script.parallel.deliveries[own.number]
-        action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
+    def _carry(self, instruction: Instruction) -> None:
+        delivery = self.script.parallel.deliveries[instruction.number]
+        action = self._action("Carry", instruction.number, delivery.steps, delivery.tensor)
         piece = self.parameters.pieces.get(delivery.tensor)
         if self.script.parallel.made[delivery.tensor].parameter:
             self._there(delivery.tensor)
             value = None if piece is None else piece.kept
         else:
-            held = self._values.get(("tensor", delivery.tensor, own.micro_batch))
+            held = self._values.get(("tensor", delivery.tensor, instruction.micro_batch))
             assert held is None or isinstance(held, Tensor)
             value = held
-        key: Key = ("delivery", own.number, own.micro_batch)
+        key: Key = ("delivery", instruction.number, instruction.micro_batch)
         self._values[key] = self._send("carry", delivery.tensor, partial(action, value))
 
     def _action(self, kind: str, number: int, steps: Sequence[Step], tensor: str) -> Action:
@@ -352,18 +360,18 @@ class Executor:
             self._actions[key] = self._mover.action(steps, self._mover.dtype(tensor))
         return self._actions[key]
 
-    def _reverse(self, own: Instruction) -> None:
-        compiled = self._segment(own.number, own.micro_batch)
-        kept = self._tape.pop((own.number, own.micro_batch))
+    def _reverse(self, instruction: Instruction) -> None:
+        compiled = self._segment(instruction.number, instruction.micro_batch)
+        kept = self._tape.pop((instruction.number, instruction.micro_batch))
         for leaf, _ in compiled.leaves:
             self._there(leaf.tensor)
         self._moment = self._moment._replace(again=True)
-        arriving = [self._gradient(name, own.micro_batch) for name, _ in compiled.outputs]
-        with self.recorder.timed("backward", self.script.name_of(own.number)):
-            found = gradients(kept, arriving)
-        for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
+        arriving = [self._gradient(name, instruction.micro_batch) for name, _ in compiled.outputs]
+        with self.recorder.timed("backward", self.script.name_of(instruction.number)):
+            leaf_gradients = gradients(kept, arriving)
+        for (leaf, _), gradient in zip(compiled.leaves, leaf_gradients, strict=True):
             if leaf.return_ is not None and gradient is not None and not leaf.parameter:
-                self._leave(leaf, own.micro_batch, gradient)
+                self._leave(leaf, instruction.micro_batch, gradient)
 
     def _gradient(self, name: str, micro: int) -> Tensor | None:
         """The gradient of a tensor that was made here, from all its readers."""
@@ -393,22 +401,22 @@ class Executor:
         self._left.add(key, gradient)
         return gradient
 
-    def _bring(self, own: Instruction) -> None:
-        back = self.script.parallel.returns[own.number]
-        action = self._action("Bring", own.number, back.steps, back.tensor)
-        left = self._left.taken((own.number, own.micro_batch))
-        value = self._mover.filled(left, back.lying, self._mover.dtype(back.tensor))
-        handle = self._send("bring", back.tensor, partial(action, value))
-        self._brought.setdefault((back.tensor, own.micro_batch), []).append(handle)
+    def _bring(self, instruction: Instruction) -> None:
+        return_ = self.script.parallel.returns[instruction.number]
+        action = self._action("Bring", instruction.number, return_.steps, return_.tensor)
+        left = self._left.taken((instruction.number, instruction.micro_batch))
+        value = self._mover.filled(left, return_.lying, self._mover.dtype(return_.tensor))
+        handle = self._send("bring", return_.tensor, partial(action, value))
+        self._brought.setdefault((return_.tensor, instruction.micro_batch), []).append(handle)
 
-    def _settle(self, own: Instruction) -> None:
-        bucket = self.script.buckets[own.number]
+    def _settle(self, instruction: Instruction) -> None:
+        bucket = self.script.buckets[instruction.number]
         left = {
             number: self._left.taken((number, 0))
             for kept in bucket.parameters
             for number in kept.returns
         }
-        if own.number not in self._travelling:
+        if instruction.number not in self._travelling:
             self._settler.keep(bucket, left)
             return
         first = bucket.parameters[0].name
@@ -423,10 +431,10 @@ class Executor:
         reducer = self._mover.reducer(inside, beside, size)
 
         def reduced(data: Tensor, *, largest: bool) -> Tensor:
-            own = data.contiguous()
-            act = partial(reducer.all_reduce, own, largest=largest)
+            contiguous = data.contiguous()
+            act = partial(reducer.all_reduce, contiguous, largest=largest)
             self._await(self._send("statistics", "", act), "statistics")
-            return own
+            return contiguous
 
         return JointReductions(partial(reduced, largest=False), partial(reduced, largest=True))
 

@@ -42,15 +42,18 @@ class GradientReducer:
 
     def prepare(self, bucket: Bucket) -> None:
         """Make the process groups that a bucket needs, at a moment when all members do."""
-        for own in self._sums(bucket):
-            pieces = self._pieces(own.parameters)
-            if own.step is None:
-                for links in (self._scattering(own.parameters), self._gathering(own.parameters)):
+        for gradient_sum in self._sums(bucket):
+            pieces = self._pieces(gradient_sum.parameters)
+            if gradient_sum.step is None:
+                for links in (
+                    self._scattering(gradient_sum.parameters),
+                    self._gathering(gradient_sum.parameters),
+                ):
                     self._wire.prepare(link.members for link in links)
-                if own.copies is not None:
-                    self._copying(own.copies, pieces)
+                if gradient_sum.copies is not None:
+                    self._copying(gradient_sum.copies, pieces)
             else:
-                self._reducer(own.step, pieces)
+                self._reducer(gradient_sum.step, pieces)
         for kept in bucket.parameters:
             for number in alone(self._script.parallel, kept):
                 steps = self._returns[number].steps
@@ -83,14 +86,14 @@ class GradientReducer:
         """Sum the gradients of a bucket and put them beside what the optimizer sees; it returns
         them too, for whoever waits for them.
         """
-        found: dict[str, Tensor] = {}
-        for own in self._sums(bucket):
-            self._sum_together(own, left, found)
+        totals: dict[str, Tensor] = {}
+        for gradient_sum in self._sums(bucket):
+            self._sum_together(gradient_sum, left, totals)
         for kept in bucket.parameters:
             for number in alone(self._script.parallel, kept):
-                self._add(kept, number, left, found)
+                self._add(kept, number, left, totals)
         return [
-            _put(self._parameters.pieces[kept.name], found.get(kept.name))
+            _put(self._parameters.pieces[kept.name], totals.get(kept.name))
             for kept in bucket.parameters
             if kept.returns and kept.name in self._parameters.pieces
         ]
@@ -103,9 +106,9 @@ class GradientReducer:
                 continue
             total: Tensor | None = None
             for number in kept.returns:
-                own = left[number]
-                if own is not None:
-                    total = own if total is None else total + own
+                gradient = left[number]
+                if gradient is not None:
+                    total = gradient if total is None else total + gradient
             _put(piece, total)
 
     def gather(self, bucket: Bucket) -> None:
@@ -113,42 +116,44 @@ class GradientReducer:
         for alike in gathered(self._script.parallel, bucket, self._mover.here):
             pieces = self._pieces(alike)
             sharings = [_sharing(piece) for piece in pieces]
-            own = torch.cat([piece.seen.detach() for piece in pieces])
+            row = torch.cat([piece.seen.detach() for piece in pieces])
             sizes = [sum(cuts) for cuts in zip(*(s.sizes for s in sharings), strict=True)]
-            parts = chaining.all_gather(self._wire, own, sizes, self._gathering(alike))
+            parts = chaining.all_gather(self._wire, row, sizes, self._gathering(alike))
             for i, part in enumerate(parts):
                 shards = torch.split(part, [s.sizes[i] for s in sharings])
                 for piece, sharing, shard in zip(pieces, sharings, shards, strict=True):
                     # Autograd does not look: what it keeps is gathered again before it is used.
                     sharing.shards(piece.data.data.view(-1))[i].copy_(shard)
 
-    def _sum_together(self, own: GradientSum, left: Left, found: dict[str, Tensor]) -> None:
-        pieces = self._pieces(own.parameters)
+    def _sum_together(
+        self, gradient_sum: GradientSum, left: Left, totals: dict[str, Tensor]
+    ) -> None:
+        pieces = self._pieces(gradient_sum.parameters)
         rows = [
             _row(left.get(kept.returns[0]), piece)
-            for kept, piece in zip(own.parameters, pieces, strict=True)
+            for kept, piece in zip(gradient_sum.parameters, pieces, strict=True)
         ]
-        if own.step is None:
-            self._scatter(own, rows, found)
+        if gradient_sum.step is None:
+            self._scatter(gradient_sum, rows, totals)
             return
         row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
-        self._reducer(own.step, pieces).all_reduce(row)
+        self._reducer(gradient_sum.step, pieces).all_reduce(row)
         for piece, part in zip(pieces, torch.split(row, [r.numel() for r in rows]), strict=True):
-            found[piece.name] = part.view(piece.data.shape)
+            totals[piece.name] = part.view(piece.data.shape)
 
     def _scatter(
-        self, together: GradientSum, rows: Sequence[Tensor], found: dict[str, Tensor]
+        self, together: GradientSum, rows: Sequence[Tensor], totals: dict[str, Tensor]
     ) -> None:
         pieces = self._pieces(together.parameters)
         sharings = [_sharing(piece) for piece in pieces]
         cuts = [s.shards(row) for row, s in zip(rows, sharings, strict=True)]
-        parts = [torch.cat(own) for own in zip(*cuts, strict=True)]
-        own = chaining.reduce_scatter(self._wire, parts, self._scattering(together.parameters))
-        if together.copies is not None and own.numel():
-            self._copying(together.copies, pieces).all_reduce(own)
+        parts = [torch.cat(shards) for shards in zip(*cuts, strict=True)]
+        total = chaining.reduce_scatter(self._wire, parts, self._scattering(together.parameters))
+        if together.copies is not None and total.numel():
+            self._copying(together.copies, pieces).all_reduce(total)
         sizes = [sharing.sizes[sharing.own] for sharing in sharings]
-        for piece, shard in zip(pieces, torch.split(own, sizes), strict=True):
-            found[piece.name] = shard
+        for piece, shard in zip(pieces, torch.split(total, sizes), strict=True):
+            totals[piece.name] = shard
 
     def _copying(self, copies: CopySum, pieces: Sequence[ParameterPiece]) -> Reducer:
         """What sums shards over the devices that have a copy of them."""
@@ -169,22 +174,22 @@ class GradientReducer:
         return self._mover.chains.gathered(parameters[0].shards, size)
 
     def _add(
-        self, kept: BucketParameter, number: int, left: Left, found: dict[str, Tensor]
+        self, kept: BucketParameter, number: int, left: Left, totals: dict[str, Tensor]
     ) -> None:
         """One more gradient of a parameter, from readers that need it otherwise than it lies."""
-        back = self._returns[number]
+        return_ = self._returns[number]
         piece = self._parameters.pieces.get(kept.name)
-        own = left.get(number)
-        if back.steps:
+        gradient = left.get(number)
+        if return_.steps:
             if number not in self._actions:
                 return
-            own = self._mover.filled(own, back.lying, self._mover.dtype(kept.name))
-            own = self._actions[number](own)
-        if piece is None or own is None:
+            gradient = self._mover.filled(gradient, return_.lying, self._mover.dtype(kept.name))
+            gradient = self._actions[number](gradient)
+        if piece is None or gradient is None:
             return
         if piece.sharing is not None:
-            own = piece.sharing.shard(own.reshape(-1))
-        found[kept.name] = own if kept.name not in found else found[kept.name] + own
+            gradient = piece.sharing.shard(gradient.reshape(-1))
+        totals[kept.name] = gradient if kept.name not in totals else totals[kept.name] + gradient
 
 
 def _put(piece: ParameterPiece, gradient: Tensor | None) -> Tensor:

@@ -21,10 +21,10 @@ Segments = Callable[[int, int], Compiled]
 
 def source(parallel: ParallelGraph, delivery: int, micro: int) -> Key:
     """Under which key the value of a delivery is."""
-    own = parallel.deliveries[delivery]
-    if parallel.made[own.tensor].parameter:
+    carried = parallel.deliveries[delivery]
+    if parallel.made[carried.tensor].parameter:
         return "delivery", delivery, 0
-    return ("delivery", delivery, micro) if own.steps else ("tensor", own.tensor, micro)
+    return ("delivery", delivery, micro) if carried.steps else ("tensor", carried.tensor, micro)
 
 
 def last_uses(
@@ -34,29 +34,29 @@ def last_uses(
     dropped: list[list[Key]] = [[] for _ in instructions]
     needed: set[Key] = set()
     for number in range(len(instructions) - 1, -1, -1):
-        own = instructions[number]
-        for key in _writes(own, segments):
+        instruction = instructions[number]
+        for key in _writes(instruction, segments):
             if key not in needed:
                 dropped[number].append(key)
             needed.discard(key)
-        for key in _reads(parallel, own, segments):
+        for key in _reads(parallel, instruction, segments):
             if key not in needed:
                 needed.add(key)
                 dropped[number].append(key)
     return dropped
 
 
-def _writes(own: Instruction, segments: Segments) -> Iterator[Key]:
-    if own.kind == "Carry":
-        yield "delivery", own.number, own.micro_batch
-    elif own.kind == "Run":
-        for name, _ in segments(own.number, own.micro_batch).outputs:
-            yield "tensor", name, own.micro_batch
+def _writes(instruction: Instruction, segments: Segments) -> Iterator[Key]:
+    if instruction.kind == "Carry":
+        yield "delivery", instruction.number, instruction.micro_batch
+    elif instruction.kind == "Run":
+        for name, _ in segments(instruction.number, instruction.micro_batch).outputs:
+            yield "tensor", name, instruction.micro_batch
 
 
-def _reads(parallel: ParallelGraph, own: Instruction, segments: Segments) -> Iterator[Key]:
-    if own.kind == "Carry":
-        yield "tensor", parallel.deliveries[own.number].tensor, own.micro_batch
-    elif own.kind == "Run":
-        for leaf, _ in segments(own.number, own.micro_batch).leaves:
-            yield source(parallel, leaf.delivery, own.micro_batch)
+def _reads(parallel: ParallelGraph, instruction: Instruction, segments: Segments) -> Iterator[Key]:
+    if instruction.kind == "Carry":
+        yield "tensor", parallel.deliveries[instruction.number].tensor, instruction.micro_batch
+    elif instruction.kind == "Run":
+        for leaf, _ in segments(instruction.number, instruction.micro_batch).leaves:
+            yield source(parallel, leaf.delivery, instruction.micro_batch)

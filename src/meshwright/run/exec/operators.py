@@ -77,8 +77,8 @@ def kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:
         # They add nothing, but their gradients are what they would be.
         return run(
             tuple(
-                counting_nothing(own) if own is not None and i in piece.silent else own
-                for i, own in enumerate(operands)
+                counting_nothing(operand) if operand is not None and i in piece.silent else operand
+                for i, operand in enumerate(operands)
             )
         )
 
@@ -137,8 +137,8 @@ def _routed_experts(call: Call, through: Through) -> Kernel:
 
 def _made_there(call: Call, device: torch.device) -> Kernel:
     """What makes tensors of nothing has them on the rank's device; a graph names no devices."""
-    made = prepared_call(call)
-    return lambda operands: tuple(own.to(device) for own in made(operands))
+    prepared = prepared_call(call)
+    return lambda operands: tuple(tensor.to(device) for tensor in prepared(operands))
 
 
 def _drawing(call: Call, key: str, around: OperatorContext) -> Kernel:
@@ -236,14 +236,14 @@ def _attention(piece: MemberPiece, around: OperatorContext) -> Kernel:
             / (1 - probability)
         )
 
-    own = attending(call, dropped)
+    options = attending(call, dropped)
 
     def run(operands: Operands) -> tuple[Tensor, ...]:
         q, k, v, mask = (*operands, None)[:4]
         assert q is not None
         assert k is not None
         assert v is not None
-        return (attention(q, k, v, mask, own, around.together),)
+        return (attention(q, k, v, mask, options, around.together),)
 
     return run
 
@@ -278,10 +278,10 @@ def _batch_norm(piece: MemberPiece, around: OperatorContext) -> Kernel:
             return plain(operands)
         dims = (0, *range(2, x.dim()))
         count = _count(around, dims)
-        made, mean, variance = normalised(x, Norm(dims, count, epsilon, around.together.summed))
+        output, mean, variance = normalised(x, Norm(dims, count, epsilon, around.together.summed))
         *running, momentum = followed(operands)
         _follow(running, mean, variance * count / max(1, count - 1), momentum)
-        return (_scaled(made, weight, bias),)
+        return (_scaled(output, weight, bias),)
 
     return shared if piece.summing else plain
 
@@ -289,9 +289,9 @@ def _batch_norm(piece: MemberPiece, around: OperatorContext) -> Kernel:
 def _follow(running: list[Tensor | None], mean: Tensor, variance: Tensor, momentum: float) -> None:
     """Update running statistics, as the library does."""
     with torch.no_grad():
-        for own, now in zip(running, (mean, variance), strict=True):
-            if own is not None:
-                own.lerp_(now.reshape(own.shape).to(own.dtype), momentum)
+        for statistic, now in zip(running, (mean, variance), strict=True):
+            if statistic is not None:
+                statistic.lerp_(now.reshape(statistic.shape).to(statistic.dtype), momentum)
 
 
 def _count(around: OperatorContext, dims: tuple[int, ...]) -> int:
@@ -301,9 +301,9 @@ def _count(around: OperatorContext, dims: tuple[int, ...]) -> int:
     return math.prod(whole.shape[dim] for dim in dims) // around.micro_batches
 
 
-def _scaled(made: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _scaled(tensor: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """With weight and bias, one number for each channel."""
-    shape = (-1, *(1,) * (made.dim() - 2))
+    shape = (-1, *(1,) * (tensor.dim() - 2))
     if weight is not None:
-        made = made * weight.view(shape)
-    return made if bias is None else made + bias.view(shape)
+        tensor = tensor * weight.view(shape)
+    return tensor if bias is None else tensor + bias.view(shape)

@@ -50,14 +50,14 @@ class OutputGather:
 
     def gathered(self, pieces: Mapping[tuple[str, int], Tensor], *, share: bool) -> list[Tensor]:
         """The tensors, in the order of their names; all ranks call it."""
-        return [own.gathered(pieces, share=share) for own in self._outputs]
+        return [output.gathered(pieces, share=share) for output in self._outputs]
 
     def cut(
         self, gradients: Sequence[Tensor], *, share: bool
     ) -> Iterator[tuple[tuple[str, int], Tensor]]:
         """Pieces for this rank of gradients that all ranks have; all ranks call it."""
-        for own, gradient in zip(self._outputs, gradients, strict=True):
-            yield from own.cut(gradient, share=share)
+        for output, gradient in zip(self._outputs, gradients, strict=True):
+            yield from output.cut(gradient, share=share)
 
 
 class _Output:
@@ -126,8 +126,10 @@ class _Output:
         if not lying.divides:
             return None
         for device, share in enumerate(self._shares.own):
-            here = machine.coordinates(device)
-            boxes = (beyond(lying.box(here), self._frame(m)) for m in self._cut_micro_batches)
+            coordinates = machine.coordinates(device)
+            boxes = (
+                beyond(lying.box(coordinates), self._frame(m)) for m in self._cut_micro_batches
+            )
             rows = [row for box in boxes for row in range(*box[dim])]
             if rows != self._rows[share]:
                 return None
@@ -172,10 +174,10 @@ class _Output:
 
     def _of_all_shares(self, gradient: Tensor) -> Tensor:
         """A whole gradient from those of all shares."""
-        own = self._shares
-        heard = [torch.empty_like(gradient) for _ in own.own]
+        shares = self._shares
+        heard = [torch.empty_like(gradient) for _ in shares.own]
         dist.all_gather(heard, gradient.contiguous())
-        parts = dict(zip(own.own, heard, strict=True))
+        parts = dict(zip(shares.own, heard, strict=True))
         if self._rows is None:
             return torch.stack(list(parts.values())).sum(0)
         whole = gradient.new_zeros(self._shape)

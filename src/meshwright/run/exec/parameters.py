@@ -80,8 +80,8 @@ class ParameterPiece:
     @property
     def accumulated(self) -> Tensor | None:
         """What users have as its gradient, of this rank's numbers."""
-        own = self.parameter.grad
-        return None if own is None else local_part(own).view(self.seen.shape)
+        gradient = self.parameter.grad
+        return None if gradient is None else local_part(gradient).view(self.seen.shape)
 
     def hand_out(self, gradient: Tensor) -> None:
         """Let users have a gradient, besides what they have already."""
@@ -117,9 +117,9 @@ class ParameterPiece:
             storage.resize_(self.data.nbytes)
 
 
-def local_part(own: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """What this rank has of a parameter, of its gradient or of an optimizer's state."""
-    whole = own.detach()
+    whole = tensor.detach()
     return whole.to_local() if isinstance(whole, DTensor) else whole
 
 
@@ -137,28 +137,28 @@ def laid_out(local: Tensor, parameter: nn.Parameter) -> Tensor:
     """Numbers for what this rank has of a parameter, as the parameter is seen."""
     if not isinstance(parameter, DTensor):
         return local.view(parameter.shape)
-    own = local.view(parameter.to_local().shape)
-    return whole_of(own, parameter.device_mesh, parameter.placements, parameter.shape)
+    part = local.view(parameter.to_local().shape)
+    return whole_of(part, parameter.device_mesh, parameter.placements, parameter.shape)
 
 
 class Parameters:
     """All pieces of a rank."""
 
     def __init__(
-        self, script: Script, mover: Resharder, here: Coordinates, device: torch.device
+        self, script: Script, mover: Resharder, coordinates: Coordinates, device: torch.device
     ) -> None:
-        self._script, self._mover, self._here, self._device = script, mover, here, device
+        self._script, self._mover, self._here, self._device = script, mover, coordinates, device
         self.pieces: dict[str, ParameterPiece] = dict(self._pieces())
 
     def _pieces(self) -> Iterator[tuple[str, ParameterPiece]]:
         parallel = self._script.parallel
-        kept = {own.name: own for b in self._script.buckets for own in b.parameters}
+        kept = {bucketed.name: bucketed for b in self._script.buckets for bucketed in b.parameters}
         for parameter in parallel.plan.graph.parameters:
             name, spec = parameter.tensor.name, parameter.tensor.spec
-            made = parallel.made.get(name)
-            if made is None or not made.there.holds(self._here):
+            origin = parallel.made.get(name)
+            if origin is None or not origin.there.holds(self._here):
                 continue
-            box = made.there.box(self._here)
+            box = origin.there.box(self._here)
             data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
             sharing = self._sharing(kept.get(name), shape_of(box))
             stays = self._script.plan.options.zero < 3

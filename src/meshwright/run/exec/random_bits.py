@@ -40,17 +40,17 @@ def mixed(number: int) -> int:
     >>> mixed(1), mixed(2)
     (-2152535657050944081, 7960286522194355700)
     """
-    own = (number * _STRIDE) % (1 << 64)
+    bits = (number * _STRIDE) % (1 << 64)
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        own = ((own ^ (own >> shift)) * multiplier) % (1 << 64)
-    own ^= own >> 31
-    return own - (1 << 64) if own >> 63 else own
+        bits = ((bits ^ (bits >> shift)) * multiplier) % (1 << 64)
+    bits ^= bits >> 31
+    return bits - (1 << 64) if bits >> 63 else bits
 
 
 def key_of(seed: int, step: int, name: str) -> int:
     """The key of one operator in one step."""
-    told = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
-    return mixed(mixed(mixed(seed) + step) + told)
+    digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+    return mixed(mixed(mixed(seed) + step) + digest)
 
 
 class Starts(NamedTuple):
@@ -127,8 +127,8 @@ def kept(
         if shift:
             joined ^= (joined >> shift) & ((1 << (32 - shift)) - 1)
     under = int(probability * 2**32) - 2**31
-    own = joined < under if under < 2**31 else torch.ones_like(joined, dtype=torch.bool)
-    return own if box else own.reshape(())
+    mask = joined < under if under < 2**31 else torch.ones_like(joined, dtype=torch.bool)
+    return mask if box else mask.reshape(())
 
 
 def _bits(start: int | Tensor, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:

@@ -54,12 +54,12 @@ def drawing(piece: MemberPiece, whole: Call, device: torch.device) -> Drawing:
         return _seeded(piece)
     box, shape = piece.outputs[0], whole.outputs[0].shape
     dtype: torch.dtype = getattr(torch, call.outputs[0].dtype)
-    told = dict(call.attributes)
+    attributes = dict(call.attributes)
 
     def run(operands: Operands, key: Key) -> tuple[Tensor, ...]:
-        given = tuple(own for own in operands if own is not None)
+        tensors = tuple(operand for operand in operands if operand is not None)
         u = uniform(key, box, shape, device)
-        return (inverse(Draw(u, given, told)).to(dtype),)
+        return (inverse(Draw(u, tensors, attributes)).to(dtype),)
 
     return run
 
@@ -74,9 +74,9 @@ def _written_normal(draw: Draw) -> Tensor:
 
 def _read_normal(draw: Draw) -> Tensor:
     """With operands for its mean, its deviation or both."""
-    given = list(draw.operands)
-    mean = draw.number("mean", 0.0) if "mean" in draw.told else given.pop(0).double()
-    deviation = given.pop(0).double() if given else draw.number("std", 1.0)
+    operands = list(draw.operands)
+    mean = draw.number("mean", 0.0) if "mean" in draw.told else operands.pop(0).double()
+    deviation = operands.pop(0).double() if operands else draw.number("std", 1.0)
     return mean + deviation * _normal(draw)
 
 
@@ -126,24 +126,26 @@ INVERSES: Mapping[str, Callable[[Draw], Tensor]] = {
 
 def _classes(piece: MemberPiece, whole: Call) -> Drawing:
     """Classes for each row of weights; those drawn once are the first of a weighted race."""
-    told = dict(piece.call.attributes)
-    count = told["num_samples"]
+    attributes = dict(piece.call.attributes)
+    count = attributes["num_samples"]
     assert isinstance(count, int)
     weights = whole.inputs[0]
     assert weights is not None
-    again = bool(told.get("replacement", False))
+    again = bool(attributes.get("replacement", False))
     last = count if again else weights.shape[-1]
     box = (*piece.outputs[0][:-1], (0, last))
     shape = (*weights.shape[:-1], last)
 
     def run(operands: Operands, key: Key) -> tuple[Tensor, ...]:
-        (given,) = operands
-        assert given is not None
-        u = uniform(key, box, shape, given.device)
+        (row_weights,) = operands
+        assert row_weights is not None
+        u = uniform(key, box, shape, row_weights.device)
         if not again:
-            return ((given.double() / -u.log()).topk(count).indices,)
-        total = given.double().cumsum(-1)
-        return (torch.searchsorted(total, u * total[..., -1:]).clamp(max=given.shape[-1] - 1),)
+            return ((row_weights.double() / -u.log()).topk(count).indices,)
+        total = row_weights.double().cumsum(-1)
+        return (
+            torch.searchsorted(total, u * total[..., -1:]).clamp(max=row_weights.shape[-1] - 1),
+        )
 
     return run
 
@@ -155,7 +157,9 @@ def _seeded(piece: MemberPiece) -> Drawing:
     def run(operands: Operands, key: Key) -> tuple[Tensor, ...]:
         if not isinstance(key, int):
             raise TypeError("PyTorch's own generator is seeded for it")
-        devices = {own.device for own in operands if own is not None and own.is_cuda}
+        devices = {
+            operand.device for operand in operands if operand is not None and operand.is_cuda
+        }
         with torch.random.fork_rng([*devices]):
             torch.manual_seed((key * 1_000_003 + place) % (1 << 63))
             return prepared(operands)
@@ -165,7 +169,7 @@ def _seeded(piece: MemberPiece) -> Drawing:
 
 def _place(box: Box) -> int:
     """A number that tells boxes apart."""
-    found = 0
+    number = 0
     for first, _ in box:
-        found = found * 1_000_003 + first
-    return found % (1 << 31)
+        number = number * 1_000_003 + first
+    return number % (1 << 31)

@@ -34,7 +34,7 @@ Recorded = dict[tuple[Kind, str], float]
 def computing(recorded: Recorded) -> float:
     """Seconds of operators, without what they waited for."""
     operators = sum(seconds for (kind, _), seconds in recorded.items() if kind in COMPUTING)
-    return operators - sum(recorded.get(("wait", own), 0.0) for own in INSIDE)
+    return operators - sum(recorded.get(("wait", name), 0.0) for name in INSIDE)
 
 
 def waiting(recorded: Recorded) -> float:

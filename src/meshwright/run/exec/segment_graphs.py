@@ -46,13 +46,13 @@ class GraphPart(NamedTuple):
 def parts_of(segment: Compiled) -> list[GraphPart]:
     """The parts of a segment, as long as can be."""
     groups: list[list[Operation]] = []
-    for own in segment.operations:
-        if groups and own.eager is None and groups[-1][-1].eager is None:
-            groups[-1].append(own)
+    for operation in segment.operations:
+        if groups and operation.eager is None and groups[-1][-1].eager is None:
+            groups[-1].append(operation)
         else:
-            groups.append([own])
+            groups.append([operation])
     wanted = frozenset(slot for _, slot in segment.outputs)
-    return _joined([(tuple(own), own[0].eager) for own in groups], wanted)
+    return _joined([(tuple(group), group[0].eager) for group in groups], wanted)
 
 
 def split(
@@ -60,7 +60,7 @@ def split(
 ) -> list[GraphPart]:
     """The parts with an operator of one of them by itself, or with `place` -1 all of that part."""
     wanted = frozenset(slot for _, slot in segment.outputs)
-    groups = [(own.operations, own.eager) for own in parts]
+    groups = [(part.operations, part.eager) for part in parts]
     operations, _ = groups[number]
     if place < 0:
         groups[number] = operations, reason
@@ -76,16 +76,16 @@ def _joined(
     groups: Sequence[tuple[tuple[Operation, ...], str | None]], wanted: AbstractSet[int]
 ) -> list[GraphPart]:
     """Parts with what they read and leave, from the last to the first."""
-    later, found = set(wanted), list[GraphPart]()
+    later, parts = set(wanted), list[GraphPart]()
     for operations, eager in reversed(groups):
-        made = {slot for own in operations for slot in own.outputs}
-        reads = [o for own in operations for o in own.inputs if o is not None]
-        inputs = tuple(dict.fromkeys(o for o in reads if o.slot not in made))
-        touched = made | {o.slot for o in reads}
-        outputs = tuple(sorted(made & later))
-        found.append(GraphPart(operations, inputs, outputs, tuple(sorted(touched - later)), eager))
+        written = {slot for operation in operations for slot in operation.outputs}
+        reads = [o for operation in operations for o in operation.inputs if o is not None]
+        inputs = tuple(dict.fromkeys(o for o in reads if o.slot not in written))
+        touched = written | {o.slot for o in reads}
+        outputs = tuple(sorted(written & later))
+        parts.append(GraphPart(operations, inputs, outputs, tuple(sorted(touched - later)), eager))
         later |= touched
-    return found[::-1]
+    return parts[::-1]
 
 
 class DrawPlace(NamedTuple):
@@ -107,8 +107,8 @@ class SegmentGraph(NamedTuple):
     def numbers(self, moment: DrawMoment, device: torch.device) -> Tensor:
         """What the random operators of the graph begin with in a step."""
         rows = (
-            starts_of(key_of(moment.seed, moment.step, own.operator), own.box, own.shape)
-            for own in self.places
+            starts_of(key_of(moment.seed, moment.step, place.operator), place.box, place.shape)
+            for place in self.places
         )
         return torch.tensor(list(rows), dtype=torch.int64).to(device, non_blocking=True)
 
@@ -122,14 +122,14 @@ class UntraceableError(Exception):
 
 
 def traced(
-    part: GraphPart, given: Sequence[Tensor], moment: DrawMoment, compiler: Compiler
+    part: GraphPart, tensors: Sequence[Tensor], moment: DrawMoment, compiler: Compiler
 ) -> SegmentGraph:
     """The graph of a part for tensors like these, in a mode of training; gradients are wanted if
     autograd is on.
     """
     fake, keeps = FakeTensorMode(allow_non_fake_inputs=True), torch.is_grad_enabled()
     with fake:
-        examples = [_like(own, keeps=keeps) for own in given]
+        examples = [_like(tensor, keeps=keeps) for tensor in tensors]
         numbers = torch.empty((len(part.operations), len(Starts._fields)), dtype=torch.int64)
         numbers = numbers.to(compiler.device)
     tracing = _Tracing(part)
@@ -152,9 +152,11 @@ def traced(
     return SegmentGraph(module, tuple(examples), tuple(tracing.places))
 
 
-def _like(own: Tensor, *, keeps: bool) -> Tensor:
-    made = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=own.device)
-    return made.requires_grad_(own.requires_grad and keeps)
+def _like(tensor: Tensor, *, keeps: bool) -> Tensor:
+    example = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return example.requires_grad_(tensor.requires_grad and keeps)
 
 
 class _Tracing:
@@ -170,22 +172,24 @@ class _Tracing:
 
     def outputs(self, values: Sequence[Tensor]) -> list[Tensor]:
         entering = dict(zip(self.part.inputs, values, strict=True))
-        self._seen = {own.grad_fn for own in values}
-        made: dict[int, Tensor] = {}
+        self._seen = {value.grad_fn for value in values}
+        slots: dict[int, Tensor] = {}
         for place, operation in enumerate(self.part.operations):
-            given = tuple(own and _operand(own, entering, made) for own in operation.inputs)
+            operands = tuple(
+                operand and _operand(operand, entering, slots) for operand in operation.inputs
+            )
             try:
-                results = operation.kernel(given)
+                results = operation.kernel(operands)
                 self._refuse_own_backward(results)
             except Exception as error:
                 reason = str(error).strip().split("\n")[0] or type(error).__name__
                 raise UntraceableError(place, reason) from error
-            made |= zip(operation.outputs, results, strict=False)
-        return [made[slot] for slot in self.part.outputs]
+            slots |= zip(operation.outputs, results, strict=False)
+        return [slots[slot] for slot in self.part.outputs]
 
     def _refuse_own_backward(self, results: Sequence[Tensor]) -> None:
         """A graph before autograd would have the derivative of an `autograd.Function`'s forward."""
-        reached: list[Any] = [own.grad_fn for own in results]
+        reached: list[Any] = [output.grad_fn for output in results]
         while reached:
             node = reached.pop()
             if node is None or node in self._seen:
@@ -196,11 +200,11 @@ class _Tracing:
             reached.extend(before for before, _ in node.next_functions)
 
 
-def _operand(own: Operand, entering: dict[Operand, Tensor], made: dict[int, Tensor]) -> Tensor:
-    if own.slot not in made:
-        return entering[own]
-    value = made[own.slot]
-    return value if own.box is None else cut(value, own.box)
+def _operand(operand: Operand, entering: dict[Operand, Tensor], slots: dict[int, Tensor]) -> Tensor:
+    if operand.slot not in slots:
+        return entering[operand]
+    value = slots[operand.slot]
+    return value if operand.box is None else cut(value, operand.box)
 
 
 class _LaterKey(NamedTuple):

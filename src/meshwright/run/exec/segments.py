@@ -111,12 +111,14 @@ class Compiled(NamedTuple):
 def run_operations(operations: Sequence[Operation], row: Row, recorder: Recorder) -> None:
     """Run operators one after the other over a row of slots."""
     for operation in operations:
-        given = tuple([None if own is None else fetched(row, own) for own in operation.inputs])
+        operands = tuple(
+            [None if operand is None else fetched(row, operand) for operand in operation.inputs]
+        )
         if recorder.on:
             with recorder.timed("forward", operation.name):
-                results = operation.kernel(given)
+                results = operation.kernel(operands)
         else:
-            results = operation.kernel(given)
+            results = operation.kernel(operands)
         for slot, result in zip(operation.outputs, results, strict=False):
             row[slot] = result
         for slot in operation.last:
@@ -140,7 +142,7 @@ class Compiler:
     def __init__(
         self,
         script: Script,
-        here: Coordinates,
+        coordinates: Coordinates,
         joining: Joining,
         routing: Routing,
         moment: Callable[[], DrawMoment],
@@ -149,10 +151,10 @@ class Compiler:
         exact: bool,
         returned: Sequence[str] = (),
     ) -> None:
-        self._script, self._here, self._returned = script, here, returned
+        self._script, self._here, self._returned = script, coordinates, returned
         self._joining, self._routing = joining, routing
         self._now, self.device, self._exact = moment, device, exact
-        self.statistics = CallStatistics(script, script.parallel.machine.device(here))
+        self.statistics = CallStatistics(script, script.parallel.machine.device(coordinates))
         self._traced: DrawMoment | None = None
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
@@ -162,15 +164,15 @@ class Compiler:
     def _wanted_elsewhere(self) -> set[str]:
         """Tensors that another segment reads, or that travel; the loss, and what is returned."""
         script, parallel = self._script, self._script.parallel
-        found = {script.plan.graph.loss or "", *self._returned}
+        wanted = {script.plan.graph.loss or "", *self._returned}
         for (unit, _), reading in parallel.readings.items():
             delivery = parallel.deliveries[reading.delivery]
-            made = parallel.made[delivery.tensor]
-            if made.parameter:
+            origin = parallel.made[delivery.tensor]
+            if origin.parameter:
                 continue
-            if delivery.steps or script.home[made.unit] != script.home[unit]:
-                found.add(delivery.tensor)
-        return found
+            if delivery.steps or script.home[origin.unit] != script.home[unit]:
+                wanted.add(delivery.tensor)
+        return wanted
 
     def moment(self) -> DrawMoment:
         """What operators go by: now, or what they are traced for."""
@@ -193,8 +195,8 @@ class Compiler:
 class _Draft:
     """A segment as it is compiled."""
 
-    def __init__(self, own: Compiler, number: int, micro: int) -> None:
-        self.own, self.number, self.micro = own, number, micro
+    def __init__(self, compiler: Compiler, number: int, micro: int) -> None:
+        self.own, self.number, self.micro = compiler, number, micro
         self.slots: dict[object, int] = {}
         self.frames: dict[object, Box] = {}
         """The box that a slot holds of its tensor."""
@@ -241,8 +243,8 @@ class _Draft:
         )
 
     def _around(self, unit: int, piece: MemberPiece) -> OperatorContext:
-        own, parallel = self.own, self.own._script.parallel
-        graph = own._script.plan.graph
+        compiler, parallel = self.own, self.own._script.parallel
+        graph = compiler._script.plan.graph
         cut = parallel.samples.split[unit] is not None
         return OperatorContext(
             name=piece.operator,
@@ -250,9 +252,9 @@ class _Draft:
             micro_batches=parallel.samples.micro_batches if cut else 1,
             together=self._together(unit, piece),
             through=self._routed(unit, piece),
-            moment=own.moment,
-            device=own.device,
-            exact=own._exact or self._repeated(unit),
+            moment=compiler.moment,
+            device=compiler.device,
+            exact=compiler._exact or self._repeated(unit),
             apart=self._apart(piece.operator),
         )
 
@@ -278,10 +280,12 @@ class _Draft:
             return None
         parallel = self.own._script.parallel
         inside, _ = parallel.tasks[unit].along(piece.exchanging)
-        place = [own.operator for own in parallel.plan.units[unit].members].index(piece.operator)
+        place = [member.operator for member in parallel.plan.units[unit].members].index(
+            piece.operator
+        )
         held = (
-            experts_held(parallel.tasks[unit].pieces(own, self.micro)[place].call)
-            for own in parallel.machine.along(inside, self.own._here)
+            experts_held(parallel.tasks[unit].pieces(coordinates, self.micro)[place].call)
+            for coordinates in parallel.machine.along(inside, self.own._here)
         )
         return self.own._routing(inside, tuple(held))
 
@@ -333,9 +337,12 @@ def _with_last_uses(
 ) -> tuple[Operation, ...]:
     """The operations, each with the slots that are done with after it."""
     later = set(wanted)
-    found = []
-    for own in reversed(operations):
-        touched = {*own.outputs, *(operand.slot for operand in own.inputs if operand is not None)}
-        found.append(own._replace(last=tuple(sorted(touched - later))))
+    updated = []
+    for operation in reversed(operations):
+        touched = {
+            *operation.outputs,
+            *(operand.slot for operand in operation.inputs if operand is not None),
+        }
+        updated.append(operation._replace(last=tuple(sorted(touched - later))))
         later |= touched
-    return tuple(reversed(found))
+    return tuple(reversed(updated))

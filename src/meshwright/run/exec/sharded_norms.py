@@ -38,30 +38,30 @@ class _Normalised(Function):
         mean = total / norm.elements
         variance = (square / norm.elements - mean.square()).clamp_min(0.0)
         rate = torch.rsqrt(variance + norm.epsilon)
-        made = (real - mean) * rate
-        ctx.save_for_backward(made, rate)
+        output = (real - mean) * rate
+        ctx.save_for_backward(output, rate)
         ctx.norm, ctx.dtype = norm, x.dtype
         ctx.mark_non_differentiable(mean, variance)
-        return made.to(x.dtype), mean, variance
+        return output.to(x.dtype), mean, variance
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None]:
-        made, rate = ctx.saved_tensors
+        output, rate = ctx.saved_tensors
         norm: Norm = ctx.norm
-        gradient = arriving[0].to(made.dtype)
-        total, along = _totals(gradient, made, norm)
+        gradient = arriving[0].to(output.dtype)
+        total, along = _totals(gradient, output, norm)
         centred = gradient - total / norm.elements
-        return (rate * (centred - made * along / norm.elements)).to(ctx.dtype), None
+        return (rate * (centred - output * along / norm.elements)).to(ctx.dtype), None
 
 
 def _totals(one: Tensor, other: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
     """The sums of one factor and of the product, over all devices."""
-    own = [part.sum(norm.dims, keepdim=True) for part in (one, one * other)]
-    total, product = norm.summed(torch.stack(own)).unbind()
+    sums = [part.sum(norm.dims, keepdim=True) for part in (one, one * other)]
+    total, product = norm.summed(torch.stack(sums)).unbind()
     return total, product
 
 
 def normalised(x: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     """The piece, normalised, with mean and variance of the whole."""
-    made, mean, variance = _Normalised.apply(x, norm)  # type: ignore[no-untyped-call]
-    return made, mean, variance
+    output, mean, variance = _Normalised.apply(x, norm)  # type: ignore[no-untyped-call]
+    return output, mean, variance

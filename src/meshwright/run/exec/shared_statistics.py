@@ -34,7 +34,7 @@ class CallStatistics:
         graph = script.plan.graph
         shared = (calls for calls in following(graph).values() if len(calls) > 1)
         calls = tuple(chain.from_iterable(shared))
-        self.names = frozenset(own.name for own in calls)
+        self.names = frozenset(call.name for call in calls)
         held = _held(script, self.names)
         self._order = tuple(
             (own, micro)
@@ -43,7 +43,7 @@ class CallStatistics:
             if own.name in held
         )
         devices = range(script.plan.cluster.devices)
-        self._sizes = {own.name: graph.specs[own.inputs[MEAN] or ""].elements for own in calls}
+        self._sizes = {call.name: graph.specs[call.inputs[MEAN] or ""].elements for call in calls}
         self._told = any(
             boxes != dict.fromkeys(devices, ((0, self._sizes[name]),))
             for name, boxes in held.items()
@@ -68,15 +68,15 @@ class CallStatistics:
         if not self._order:
             return
         device = buffers[self._order[0][0].inputs[MEAN] or ""].device
-        rows = [self._row(own.name, micro, device) for own, micro in self._order]
-        told = torch.cat(rows, 1)
+        rows = [self._row(norm_call.name, micro, device) for norm_call, micro in self._order]
+        totals = torch.cat(rows, 1)
         if self._told:
-            dist.all_reduce(told)
-        parts = torch.split(told, [row.shape[1] for row in rows], 1)
-        for (own, _), part in zip(self._order, parts, strict=True):
-            momentum = dict(own.attributes).get("momentum", 0.1)
+            dist.all_reduce(totals)
+        parts = torch.split(totals, [row.shape[1] for row in rows], 1)
+        for (call, _), part in zip(self._order, parts, strict=True):
+            momentum = dict(call.attributes).get("momentum", 0.1)
             assert isinstance(momentum, int | float)
-            for name, value in zip(own.inputs[MEAN:], part, strict=True):
+            for name, value in zip(call.inputs[MEAN:], part, strict=True):
                 running = buffers[name or ""]
                 running.lerp_(value.to(running.dtype), momentum)
         self._found.clear()
@@ -93,8 +93,8 @@ class CallStatistics:
 def counters(plan: Plan, buffers: Container[str]) -> tuple[tuple[str, int], ...]:
     """The counters of batch normalisations, and by how much a step in training advances each."""
     calls = {
-        mean.removesuffix("running_mean") + "num_batches_tracked": len(own)
-        for mean, own in following(plan.graph).items()
+        mean.removesuffix("running_mean") + "num_batches_tracked": len(followers)
+        for mean, followers in following(plan.graph).items()
     }
     times = plan.options.micro_batches
     return tuple((key, times * n) for key, n in calls.items() if key in buffers)
@@ -102,21 +102,23 @@ def counters(plan: Plan, buffers: Container[str]) -> tuple[tuple[str, int], ...]
 
 def _held(script: Script, calls: AbstractSet[str]) -> dict[str, dict[int, Box]]:
     """For each call that a step runs the channels that each device has of it."""
-    parallel, found = script.parallel, dict[str, dict[int, Box]]()
-    running = {own.number for own in script.instructions if own.kind == "Run"}
+    parallel, channels = script.parallel, dict[str, dict[int, Box]]()
+    running = {
+        instruction.number for instruction in script.instructions if instruction.kind == "Run"
+    }
     for unit, tasks in enumerate(parallel.tasks):
         others = calls.isdisjoint(member.operator for member in tasks.unit.members)
         if others or script.home[unit] not in running:
             continue
         for device in range(script.plan.cluster.devices):
-            here = parallel.machine.coordinates(device)
-            for piece in tasks.pieces(here, 0) if tasks.works(here) else ():
+            coordinates = parallel.machine.coordinates(device)
+            for piece in tasks.pieces(coordinates, 0) if tasks.works(coordinates) else ():
                 box = piece.inputs[MEAN] if piece.operator in calls else None
                 if box is not None:
-                    found.setdefault(piece.operator, {})[device] = box
-    return found
+                    channels.setdefault(piece.operator, {})[device] = box
+    return channels
 
 
 def _first(boxes: Mapping[int, Box], box: Box) -> int:
     """The first device that has some channels."""
-    return next(device for device, own in boxes.items() if own == box)
+    return next(device for device, other in boxes.items() if other == box)

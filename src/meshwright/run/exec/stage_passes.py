@@ -76,14 +76,14 @@ class StagePasses(TwoPasses):
     ) -> None:
         """Enter besides: what sums gradients of weights that other stages have, too."""
         self._place, self._mail, self._tied = place, mail, tied
-        self._entering = [own for own in place.links if own.receiver == place.stage]
-        self._leaving = [own for own in place.links if own.sender == place.stage]
+        self._entering = [link for link in place.links if link.receiver == place.stage]
+        self._leaving = [link for link in place.links if link.sender == place.stage]
         graph = steps.script.plan.graph
         assert graph.loss is not None
-        made = dict.fromkeys(own.tensor for own in self._leaving)
-        flowing = dict.fromkeys(own.tensor for own in self._leaving if own.back)
-        self._made = [*made, graph.loss] if place.last else [*made]
-        self._gates = [own.gate for own in self._entering if own.back]
+        leaving = dict.fromkeys(link.tensor for link in self._leaving)
+        flowing = dict.fromkeys(link.tensor for link in self._leaving if link.back)
+        self._made = [*leaving, graph.loss] if place.last else [*leaving]
+        self._gates = [link.gate for link in self._entering if link.back]
         super().__init__(steps, [*self._made, *self._gates])
         shares = data_shares(self.script)
         self._outputs = self.gathering(shares, self._made)
@@ -117,49 +117,51 @@ class StagePasses(TwoPasses):
         for name, total in totals.items():
             self.parameters.pieces[name].gradient = total
         self.pulse(waiting=True)
-        for own in self._tied if train else ():
-            own.reduce(self, 1.0)
+        for tie in self._tied if train else ():
+            tie.reduce(self, 1.0)
         self._mail.finish()
-        found = self._mail.total(loss / self.script.plan.cluster.devices)
+        whole_loss = self._mail.total(loss / self.script.plan.cluster.devices)
         self.pulse()
-        return found
+        return whole_loss
 
     def _forward(self, micro: MicroBatch, *, train: bool, training: bool) -> float:
         """Of one micro-batch; its loss on the last stage."""
-        arrived = {own.tensor: self._received(own, back=False) for own in self._entering}
+        arrived = {
+            entering.tensor: self._received(entering, back=False) for entering in self._entering
+        }
         self.there({**micro.inputs, **arrived}, train=train, training=training)
-        made = dict(zip(self._made, self.outputs(self._outputs, share=False), strict=True))
-        for own in self._leaving:
-            self._mail.send(own, made[own.tensor])
-        return made[self._made[-1]].item() if self._place.last else 0.0
+        outputs = dict(zip(self._made, self.outputs(self._outputs, share=False), strict=True))
+        for link in self._leaving:
+            self._mail.send(link, outputs[link.tensor])
+        return outputs[self._made[-1]].item() if self._place.last else 0.0
 
     def _backward(self, call: Waiting) -> None:
         """Of one micro-batch."""
         arriving: dict[str, Tensor] = {}
-        for own in self._leaving:
-            if own.back:
-                value = self._received(own, back=True)
-                known = arriving.get(own.tensor)
-                arriving[own.tensor] = value if known is None else known + value
+        for link in self._leaving:
+            if link.back:
+                value = self._received(link, back=True)
+                known = arriving.get(link.tensor)
+                arriving[link.tensor] = value if known is None else known + value
         self._came = {}
         gradients = [arriving[name] for name in self._wanted]
         self.back(call, gradients, self._given_back, share=False)
-        for own in self._entering:
-            if own.back:
-                self._mail.send(own, self._whole_gradient(own.gate), back=True)
+        for link in self._entering:
+            if link.back:
+                self._mail.send(link, self._whole_gradient(link.gate), back=True)
 
     def _whole_gradient(self, gate: str) -> Tensor:
         """The gradient of what entered by a gate, put together on every rank."""
-        there, piece = self.script.parallel.made[gate].there, self._came.get(gate)
-        if piece is None and there.holds(self._here):
-            shape = shape_of(there.box(self._here))
+        placement, piece = self.script.parallel.made[gate].there, self._came.get(gate)
+        if piece is None and placement.holds(self._here):
+            shape = shape_of(placement.box(self._here))
             piece = torch.zeros(shape, dtype=self._mover.dtype(gate), device=self.device)
         came = {} if piece is None else {(gate, 0): piece.contiguous()}
 
         def job() -> Tensor:
-            (found,) = self._sent_back[gate].gathered(came, share=False)
+            (gradient,) = self._sent_back[gate].gathered(came, share=False)
             self.wire.finish()
-            return found
+            return gradient
 
         return self._await(self._lane.begin(job), "outputs")
 
@@ -171,12 +173,12 @@ class StagePasses(TwoPasses):
                 totals[name] = piece.gradient if known is None else known + piece.gradient
             piece.gradient = None
 
-    def _run(self, own: Instruction, train: bool) -> None:
-        super()._run(own, train)
-        kept = self._tape.get((own.number, own.micro_batch))
+    def _run(self, instruction: Instruction, train: bool) -> None:
+        super()._run(instruction, train)
+        kept = self._tape.get((instruction.number, instruction.micro_batch))
         if kept is None or not self._gates:
             return
-        compiled = self._segment(own.number, own.micro_batch)
+        compiled = self._segment(instruction.number, instruction.micro_batch)
         for (name, _), edge in zip(compiled.outputs, kept.outputs, strict=True):
             if name in self._gates and edge is not None:
                 note = partial(self._note, name, edge.output_nr)
@@ -193,12 +195,12 @@ class StagePasses(TwoPasses):
     def _received(self, link: StageLink, *, back: bool) -> Tensor:
         """What comes over a link, whole."""
         self.pulse(waiting=True)
-        own = self._mail.receive(link, back=back).to(self.device)
+        received = self._mail.receive(link, back=back).to(self.device)
         self.pulse()
 
         def job() -> Tensor:
-            found = self._mail.together(link, own, back=back)
+            whole = self._mail.together(link, received, back=back)
             self.wire.finish()
-            return found
+            return whole
 
         return self._await(self._lane.begin(job), "outputs")

@@ -70,17 +70,17 @@ def _edge(tensor: Tensor) -> GradientEdge | None:
     return get_gradient_edge(tensor) if tensor.requires_grad else None
 
 
-def gradients(own: Taped, arriving: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def gradients(tape: Taped, arriving: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """The gradients of what entered, given those of outputs; None where there is none."""
     flowing = [
         (output, gradient)
-        for output, gradient in zip(own.outputs, arriving, strict=True)
+        for output, gradient in zip(tape.outputs, arriving, strict=True)
         if gradient is not None and output is not None
     ]
-    wanted = [leaf for leaf in own.leaves if leaf is not None]
+    wanted = [leaf for leaf in tape.leaves if leaf is not None]
     if not flowing or not wanted:
-        return (None,) * len(own.leaves)
-    found = iter(
+        return (None,) * len(tape.leaves)
+    derivatives = iter(
         torch.autograd.grad(
             [output for output, _ in flowing],
             wanted,
@@ -88,4 +88,4 @@ def gradients(own: Taped, arriving: Sequence[Tensor | None]) -> tuple[Tensor | N
             allow_unused=True,
         )
     )
-    return tuple(None if leaf is None else next(found) for leaf in own.leaves)
+    return tuple(None if leaf is None else next(derivatives) for leaf in tape.leaves)

@@ -48,16 +48,16 @@ class TwoPasses(Executor):
 
     def there(self, inputs: Mapping[str, Tensor], *, train: bool, training: bool) -> None:
         """The forward pass; its outputs are kept (`outputs`)."""
-        own = self._beside
-        self.seed, self.steps, self.pulse = own.seed, own.steps, own.pulse
-        self.buffers, self.constants = own.buffers, own.constants
+        beside = self._beside
+        self.seed, self.steps, self.pulse = beside.seed, beside.steps, beside.pulse
+        self.buffers, self.constants = beside.buffers, beside.constants
         self._begin({**self._zeros(inputs), **inputs})
         self._moment = DrawMoment(self.seed, self.steps, training)
         self._go(0, self._turn, train=train)
         for name in tuple(self._fetched):
             self._there(name)
         self._follow_statistics()
-        own.steps += 1
+        beside.steps += 1
 
     def waiting(self) -> Waiting:
         """What the backward pass of this call needs, once its outputs were taken."""
@@ -90,12 +90,12 @@ class TwoPasses(Executor):
             for key in self._dropped[number]:
                 self._values.pop(key, None)
 
-    def _zeros(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _zeros(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Zeros for the inputs that only the plan's own loss reads."""
-        for own in self.script.plan.graph.inputs:
-            if own.name not in given and own.name not in self._missing:
-                self._missing[own.name] = torch.zeros(
-                    own.shape, dtype=self._mover.dtype(own.name), device=self.device
+        for tensor in self.script.plan.graph.inputs:
+            if tensor.name not in inputs and tensor.name not in self._missing:
+                self._missing[tensor.name] = torch.zeros(
+                    tensor.shape, dtype=self._mover.dtype(tensor.name), device=self.device
                 )
         return self._missing
 

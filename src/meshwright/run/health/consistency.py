@@ -65,15 +65,15 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def agree(own: Statement, device: torch.device | None = None) -> None:
+def agree(statement: Statement, device: torch.device | None = None) -> None:
     """Return if all ranks state the same; else raise the same `DisagreementError` on each."""
     # NCCL sends only what lies on its device.
-    sent = torch.frombuffer(bytearray(packed(own)), dtype=torch.uint8).to(device or "cpu")
+    sent = torch.frombuffer(bytearray(packed(statement)), dtype=torch.uint8).to(device or "cpu")
     heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
     dist.all_gather(heard, sent)
-    found = differences([unpacked(bytes(one.cpu().tolist())) for one in heard])
-    if found is not None:
-        raise found
+    disagreement = differences([unpacked(bytes(one.cpu().tolist())) for one in heard])
+    if disagreement is not None:
+        raise disagreement
 
 
 def packed(statement: Statement) -> bytes:
@@ -104,14 +104,14 @@ def differences(statements: Sequence[dict[str, str]]) -> DisagreementError | Non
     >>> print(differences([{"torch": "2.13.0"}, {"torch": "2.12.0"}]))
     rank 1 runs torch 2.12.0, rank 0 2.13.0; install the same version of torch everywhere.
     """
-    found = [
+    pairs = [
         (problem, WORDS[name][1])
         for name in WORDS.keys() & statements[0].keys()
         if (problem := _difference(name, [statement[name] for statement in statements]))
     ]
-    if not found:
+    if not pairs:
         return None
-    problems, remedies = zip(*sorted(found), strict=True)
+    problems, remedies = zip(*sorted(pairs), strict=True)
     return DisagreementError(", and ".join(problems), ", and ".join(remedies))
 
 

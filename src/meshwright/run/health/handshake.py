@@ -31,12 +31,12 @@ class Address(msgspec.Struct, frozen=True):
 def hosts() -> tuple[str, ...]:
     """The addresses at which this rank may be found, the likeliest first."""
     master = os.environ.get("MASTER_ADDR", "")
-    found = [_address_towards(master)] if master else []
+    addresses = [_address_towards(master)] if master else []
     # Some systems give a host's own name an address that only the host itself can reach.
-    if master not in NEAR and all(host.startswith("127.") for host in found):
+    if master not in NEAR and all(host.startswith("127.") for host in addresses):
         with contextlib.suppress(OSError):
-            found += socket.gethostbyname_ex(socket.gethostname())[2]
-    return tuple(dict.fromkeys(found)) or NEAR[:1]
+            addresses += socket.gethostbyname_ex(socket.gethostname())[2]
+    return tuple(dict.fromkeys(addresses)) or NEAR[:1]
 
 
 def _address_towards(host: str) -> str:
@@ -44,8 +44,8 @@ def _address_towards(host: str) -> str:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, 9))
-            own: str = probe.getsockname()[0]
-            return own
+            address: str = probe.getsockname()[0]
+            return address
     except OSError:
         return NEAR[0]
 
@@ -58,7 +58,7 @@ def connection(host: str, port: int) -> socket.socket | None:
         return None
 
 
-def answered(server: socket.socket, missing: set[int], own: Hello) -> PeerLink | None:
+def answered(server: socket.socket, missing: set[int], greeting: Hello) -> PeerLink | None:
     """A connection that one of the missing has made; None if nobody has, or somebody else."""
     try:
         connection, _ = server.accept()
@@ -69,12 +69,12 @@ def answered(server: socket.socket, missing: set[int], own: Hello) -> PeerLink |
         heard = hello(link, ANSWER)
     except OSError:
         heard = None
-    if heard is None or heard.token != own.token or heard.rank not in missing:
+    if heard is None or heard.token != greeting.token or heard.rank not in missing:
         connection.close()
         return None
     link.peer = heard.rank
-    link.send(own)
-    require_equal(own, heard)
+    link.send(greeting)
+    require_equal(greeting, heard)
     return link
 
 

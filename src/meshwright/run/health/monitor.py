@@ -135,8 +135,8 @@ class FailureMonitor:
         mark, self._quiet = self.mark, self._quiet + elapsed
         if mark is not self._seen:
             self._seen, self._quiet = mark, 0.0
-        own = outlook_of(self.rank, mark, self._quiet, self.limit)
-        outlook = merged(own, *(link.outlook for link in self._children))
+        view = outlook_of(self.rank, mark, self._quiet, self.limit)
+        outlook = merged(view, *(link.outlook for link in self._children))
         for link in self.links:
             link.send(Beat(mark, None if link in self._children else outlook))
         return self._lost(elapsed) or self._failed() or self._judged(outlook)

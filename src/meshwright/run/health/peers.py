@@ -105,14 +105,14 @@ class _Meeting(NamedTuple):
     def join(self, links: list[PeerLink]) -> None:
         with socket.create_server(("", 0)) as server:
             server.settimeout(POLL)
-            own = Address(hosts(), server.getsockname()[1], secrets.token_hex(8))
-            self.store.set(str(self.rank), msgspec.json.encode(own).decode())
+            address = Address(hosts(), server.getsockname()[1], secrets.token_hex(8))
+            self.store.set(str(self.rank), msgspec.json.encode(address).decode())
             if (parent := parent_of(self.rank)) is not None:
                 links.append(self._called(parent))
             missing = set(children_of(self.rank, self.ranks))
             while missing:
                 self._look(f"rank {min(missing)}")
-                link = answered(server, missing, Hello(self.rank, self.ranks, own.token))
+                link = answered(server, missing, Hello(self.rank, self.ranks, address.token))
                 if link is not None:
                     links.append(link)
                     missing.remove(link.peer)
@@ -164,17 +164,17 @@ class _Meeting(NamedTuple):
             self._look(f"rank {peer}")
             time.sleep(POLL)
         address = msgspec.json.decode(self.store.get(str(peer)), type=Address)
-        own = Hello(self.rank, self.ranks, address.token)
+        greeting = Hello(self.rank, self.ranks, address.token)
         while True:
             for host in address.hosts:
                 self._look(f"rank {peer}")
                 if (called := connection(host, address.port)) is None:
                     continue
                 link = PeerLink(called, peer)
-                link.send(own)
+                link.send(greeting)
                 heard = self._greeting(link)
-                if heard is not None and (heard.rank, heard.token) == (peer, own.token):
-                    require_equal(heard, own)
+                if heard is not None and (heard.rank, heard.token) == (peer, greeting.token):
+                    require_equal(heard, greeting)
                     return link
                 called.close()
             time.sleep(POLL)

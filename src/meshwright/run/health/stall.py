@@ -86,9 +86,9 @@ def outlook_of(rank: int, mark: Mark, quiet: float, limit: Seconds) -> StallDete
         return StallDetector()
     if not mark.inside or mark.step is None:
         return UNKNOWN
-    own = Suspect(mark.step, mark.count, rank, quiet)
-    stalled = None if mark.waiting or quiet < limit else own
-    return StallDetector(quiet=quiet, stalled=stalled, slowest=own, done=False)
+    suspect = Suspect(mark.step, mark.count, rank, quiet)
+    stalled = None if mark.waiting or quiet < limit else suspect
+    return StallDetector(quiet=quiet, stalled=stalled, slowest=suspect, done=False)
 
 
 def merged(*views: StallDetector) -> StallDetector:
@@ -124,11 +124,13 @@ def complaint(outlook: StallDetector, limit: Seconds) -> str | None:
     >>> complaint(outlook_of(2, Mark(4, inside=True), 20.3, Seconds(20.0)), Seconds(20.0))
     'rank 2 has made no progress in step 4 for 20 s'
     """
-    if (found := outlook.stalled) is not None:
-        return f"{found.names} made no progress in step {found.step} for {found.seconds:.0f} s"
-    if (found := outlook.slowest) is not None and outlook.quiet >= limit:
+    if (suspect := outlook.stalled) is not None:
+        return (
+            f"{suspect.names} made no progress in step {suspect.step} for {suspect.seconds:.0f} s"
+        )
+    if (suspect := outlook.slowest) is not None and outlook.quiet >= limit:
         return (
             f"no rank makes progress, each waits for another: furthest behind, "
-            f"{found.names} waited in step {found.step} for {found.seconds:.0f} s"
+            f"{suspect.names} waited in step {suspect.step} for {suspect.seconds:.0f} s"
         )
     return None

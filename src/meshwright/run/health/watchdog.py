@@ -162,8 +162,8 @@ class Watchdog:
             news = End(f"the watch of rank {self._rank} failed:\n{traceback.format_exc()}")
         if isinstance(news, End):
             fault = lookout.fault
-            own = fault if fault is not None and fault.sentence == news.sentence else None
-            self._end(lookout.links, news, own.trace if own else "")
+            cause = fault if fault is not None and fault.sentence == news.sentence else None
+            self._end(lookout.links, news, cause.trace if cause else "")
         _part(lookout.links, news)
 
     def _end(self, links: Sequence[PeerLink], news: End, trace: str = "") -> NoReturn:
@@ -173,8 +173,8 @@ class Watchdog:
         guard.start()
         try:
             _part(links, news)
-            own = f"{trace}meshwright, rank {self._rank}: {news.sentence}"
-            print(own, file=sys.stderr, flush=True)
+            message = f"{trace}meshwright, rank {self._rank}: {news.sentence}"
+            print(message, file=sys.stderr, flush=True)
             for action in reversed(self._clean_ups):
                 action()
         finally:

@@ -40,10 +40,10 @@ def require_nccl() -> None:
         raise InputError(
             f"PyTorch {torch.__version__} comes without NCCL", "install a build with CUDA and NCCL"
         )
-    found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    if found[:2] < NCCL_SINCE:
+    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    if version[:2] < NCCL_SINCE:
         raise InputError(
-            f"PyTorch {torch.__version__} runs NCCL {'.'.join(map(str, found[:3]))}, which is too "
+            f"PyTorch {torch.__version__} runs NCCL {'.'.join(map(str, version[:3]))}, which is too "
             "old",
             f"install a build with NCCL {'.'.join(map(str, NCCL_SINCE))} or newer (2.28.9 was "
             "tried)",
@@ -53,12 +53,12 @@ def require_nccl() -> None:
 def gpus_for(ranks: int, each: int) -> int:
     """How many GPUs so many ranks take with `each` on one."""
     require_nccl()
-    needed, there = -(-ranks // each), torch.cuda.device_count()
-    if needed > there:
+    needed, gpus = -(-ranks // each), torch.cuda.device_count()
+    if needed > gpus:
         raise InputError(
             f"{counted(ranks, 'rank')} with {each} on a GPU need {counted(needed, 'GPU')}, and "
-            f"this machine has {there}",
-            f"give --ranks-per-gpu {-(-ranks // there)}",
+            f"this machine has {gpus}",
+            f"give --ranks-per-gpu {-(-ranks // gpus)}",
         )
     return needed
 

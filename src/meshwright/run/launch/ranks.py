@@ -97,12 +97,12 @@ class Meeting(NamedTuple):
 @contextmanager
 def meetings(ranks: int, home: Home | None = None) -> Iterator[list[Meeting]]:
     """For each rank where it meets the others; ranks are started inside."""
-    own = home or Home()
+    host = home or Home()
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
-        meeting = Meeting(own, ranks, door.getsockname()[1])
+        meeting = Meeting(host, ranks, door.getsockname()[1])
         # A door does not open into another network.
-        first = meeting._replace(door=door) if own.address == Home().address else meeting
+        first = meeting._replace(door=door) if host.address == Home().address else meeting
         yield [first, *[meeting] * (ranks - 1)]
 
 
@@ -130,13 +130,13 @@ def run_ranks(
     started: list[tuple[ForkServerProcess, Connection]] = []
     with meetings(ranks, home) as all_:
         for rank, meeting in enumerate(all_):
-            here, there = context.Pipe(duplex=False)
+            receiver, sender = context.Pipe(duplex=False)
             process = context.Process(
-                target=_rank, args=(there, rank, meeting, body, arguments), daemon=True
+                target=_rank, args=(sender, rank, meeting, body, arguments), daemon=True
             )
             process.start()
-            there.close()
-            started.append((process, here))
+            sender.close()
+            started.append((process, receiver))
     try:
         until = math.inf if timeout is None else time.monotonic() + timeout
         return _collected(started, until)

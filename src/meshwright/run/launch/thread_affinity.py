@@ -49,5 +49,5 @@ def keep_to_a_share(rank: int, ranks: int) -> None:
         return
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) >= ranks:
-        own = cores[rank * len(cores) // ranks : (rank + 1) * len(cores) // ranks]
-        os.sched_setaffinity(0, own)
+        share = cores[rank * len(cores) // ranks : (rank + 1) * len(cores) // ranks]
+        os.sched_setaffinity(0, share)

@@ -51,19 +51,19 @@ def joined(backend: str | None = None) -> Iterator[torch.device]:
     dist.destroy_process_group()
 
 
-def _backend(given: str | None) -> str:
+def _backend(backend: str | None) -> str:
     """Which library the ranks of this machine use; with NCCL each of them has a GPU."""
-    if given not in (None, "gloo", "nccl"):
-        raise InputError(f"the backend of ranks is {given!r}", "give gloo or nccl")
-    if given == "gloo" or (given is None and not torch.cuda.is_available()):
+    if backend not in (None, "gloo", "nccl"):
+        raise InputError(f"the backend of ranks is {backend!r}", "give gloo or nccl")
+    if backend == "gloo" or (backend is None and not torch.cuda.is_available()):
         return "gloo"
     require_nccl()
-    ranks, there = ranks_here(), torch.cuda.device_count()
-    if there < ranks:
+    ranks, gpus = ranks_here(), torch.cuda.device_count()
+    if gpus < ranks:
         raise InputError(
             f"{counted(ranks, 'rank')} of this machine need a GPU each, and PyTorch sees "
-            f"{counted(there, 'GPU')}",
-            f"start {there} on it (torchrun --nproc-per-node {there}), or hide the GPUs to run on "
+            f"{counted(gpus, 'GPU')}",
+            f"start {gpus} on it (torchrun --nproc-per-node {gpus}), or hide the GPUs to run on "
             "CPUs with gloo (CUDA_VISIBLE_DEVICES= torchrun ...)",
         )
     return "nccl"
@@ -75,13 +75,13 @@ def together(action: Callable[[], _T]) -> _T:
     If the user made a mistake for any of them, all raise what the first of these has to say.
     """
     done: list[_T] = []
-    own: tuple[str, str] | None = None
+    mistake: tuple[str, str] | None = None
     try:
         done.append(action())
     except InputError as error:
-        own = error.problem, error.remedy
+        mistake = error.problem, error.remedy
     heard: list[tuple[str, str] | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(heard, own)
+    dist.all_gather_object(heard, mistake)
     for said in heard:
         if said is not None:
             raise InputError(*said)

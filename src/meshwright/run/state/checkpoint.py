@@ -52,16 +52,16 @@ METADATA = ".metadata"
 def sharded_state(executor: Executor) -> dict[str, object]:
     """The state of the plain module with this rank's part of each tensor, for `dcp` to use."""
     holdings, graph = Holdings(executor.script), executor.script.plan.graph
-    found: dict[str, object] = {}
+    state: dict[str, object] = {}
     for parameter in graph.parameters:
         if parameter.tensor.name in holdings.shares:
-            own = sharded(executor, holdings, parameter.tensor.name)
-            found |= dict.fromkeys(names_of(parameter), own)
+            tensor = sharded(executor, holdings, parameter.tensor.name)
+            state |= dict.fromkeys(names_of(parameter), tensor)
     for first, *also in buffer_names(executor):
         lies = first in holdings.shares
         value = sharded(executor, holdings, first) if lies else executor.buffers[first]
-        found |= dict.fromkeys((first, *also), value)
-    return found
+        state |= dict.fromkeys((first, *also), value)
+    return state
 
 
 def save_checkpoint(
@@ -90,10 +90,10 @@ def load_checkpoint(
 ) -> None:
     """Go on from a checkpoint; all ranks take part."""
     metadata = _metadata(Path(path))
-    given = _specs(metadata)
-    refuse_unlike(executor, given, f"checkpoint {str(path)!r}", None)
-    for key in others(executor, given):
-        shape, dtype = given[key].shape, torch_dtype(given[key].dtype)
+    specs = _specs(metadata)
+    refuse_unlike(executor, specs, f"checkpoint {str(path)!r}", None)
+    for key in others(executor, specs):
+        shape, dtype = specs[key].shape, torch_dtype(specs[key].dtype)
         put_buffer(executor, key, torch.empty(shape, dtype=dtype))
     state: dict[str, Any] = {"model": sharded_state(executor)}
     if "meshwright.steps" in metadata.state_dict_metadata:

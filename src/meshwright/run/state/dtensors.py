@@ -47,11 +47,12 @@ ALONE = "alone"
 def mesh_of(script: Script) -> ParameterAxes:
     """The mesh of a plan's parameters, with an axis for those that are on one device alone."""
     mesh = parameter_axes(
-        script.parallel, {own.name: own.shards for b in script.buckets for own in b.parameters}
+        script.parallel,
+        {parameter.name: parameter.shards for b in script.buckets for parameter in b.parameters},
     )
-    if not any(all(role == "at" for role in own) for own in mesh.along.values()):
+    if not any(all(role == "at" for role in roles) for roles in mesh.along.values()):
         return mesh
-    along = {name: (*own, None) for name, own in mesh.along.items()}
+    along = {name: (*roles, None) for name, roles in mesh.along.items()}
     return ParameterAxes((*mesh.axes, ParameterAxis(ALONE, (), 1)), along)
 
 
@@ -66,20 +67,23 @@ def unsayable(script: Script, holdings: Holdings, mesh: ParameterAxes) -> str | 
 def _agrees(script: Script, holdings: Holdings, mesh: ParameterAxes, name: str) -> bool:
     machine = script.parallel.machine
     shape = script.plan.graph.stored[name].shape
-    for here in machine.present(script.parallel.made[name].there.states):
-        box = chunk(shape, mesh.along[name], _places(mesh.axes, here, machine.sizes))
-        kept = [region.box for region in holdings.regions(name, machine.device(here))]
+    for coordinates in machine.present(script.parallel.made[name].there.states):
+        box = chunk(shape, mesh.along[name], _places(mesh.axes, coordinates, machine.sizes))
+        kept = [region.box for region in holdings.regions(name, machine.device(coordinates))]
         if kept != ([box] if math.prod(shape_of(box)) else []):
             return False
     return True
 
 
 def _places(
-    axes: Sequence[ParameterAxis], here: Coordinates, sizes: Sequence[int]
+    axes: Sequence[ParameterAxis], coordinates: Coordinates, sizes: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Where a device is along each axis, and of how many."""
     return [
-        (from_digits([here[f] for f in axis.factors], [sizes[f] for f in axis.factors]), axis.size)
+        (
+            from_digits([coordinates[f] for f in axis.factors], [sizes[f] for f in axis.factors]),
+            axis.size,
+        )
         for axis in axes
     ]
 
@@ -91,11 +95,11 @@ def chunk(shape: Sequence[int], along: Sequence[Along], places: Sequence[tuple[i
     ((4, 7), (0, 2))
     """
     box = list(full(tuple(shape)))
-    for own, (place, ways) in zip(along, places, strict=True):
-        if isinstance(own, DimCut):
-            first, last = box[own.dim]
+    for role, (place, ways) in zip(along, places, strict=True):
+        if isinstance(role, DimCut):
+            first, last = box[role.dim]
             each = -(-(last - first) // ways)
-            box[own.dim] = (min(last, first + place * each), min(last, first + (place + 1) * each))
+            box[role.dim] = (min(last, first + place * each), min(last, first + (place + 1) * each))
     return tuple(box)
 
 
@@ -121,7 +125,7 @@ def expose(executor: Executor, holdings: Holdings) -> None:
     root = DeviceMesh(executor.device.type, ranks, mesh_dim_names=names)
     for name, piece in executor.parameters.pieces.items():
         along = mesh.along[name]
-        axes = [n for n, own in enumerate(along) if own != "at"]
+        axes = [n for n, role in enumerate(along) if role != "at"]
         inside = root if len(axes) == len(names) else root[tuple(names[n] for n in axes)]
         placements = tuple(_placement(along[n]) for n in axes)
         piece.parameter = _exposed(executor, name, inside, placements)
@@ -130,9 +134,9 @@ def expose(executor: Executor, holdings: Holdings) -> None:
 def _several(mesh: ParameterAxes) -> bool:
     """Whether any parameter is on several devices."""
     return any(
-        own != "at" and axis.size > 1
+        role != "at" and axis.size > 1
         for roles in mesh.along.values()
-        for axis, own in zip(mesh.axes, roles, strict=True)
+        for axis, role in zip(mesh.axes, roles, strict=True)
     )
 
 
@@ -143,9 +147,9 @@ def _ranks(axes: Sequence[ParameterAxis], sizes: Sequence[int]) -> Tensor:
     return ranks.permute(order).reshape([axis.size for axis in axes])
 
 
-def _placement(own: Along) -> Placement:
-    assert own != "at"
-    return Replicate() if own is None else Shard(own.dim)
+def _placement(role: Along) -> Placement:
+    assert role != "at"
+    return Replicate() if role is None else Shard(role.dim)
 
 
 def _exposed(
@@ -154,7 +158,10 @@ def _exposed(
     piece, spec = executor.parameters.pieces[name], executor.script.plan.graph.stored[name]
     box = chunk(
         spec.shape,
-        [DimCut(own.dim, False) if isinstance(own, Shard) else None for own in placements],
+        [
+            DimCut(placement.dim, False) if isinstance(placement, Shard) else None
+            for placement in placements
+        ],
         [(mesh.get_local_rank(n), mesh.size(n)) for n in range(mesh.ndim)],
     )
     local = piece.seen.detach().view(shape_of(box))

@@ -38,11 +38,19 @@ class Norms:
         """
         script = self._executor.script
         pieces = self._executor.parameters.pieces
-        made = script.parallel.made
-        read = [own for own in script.plan.graph.parameters if own.tensor.name in made]
-        here = all(not any(map(is_at, made[own.tensor.name].there.states)) for own in read)
-        return here and all(
-            tuple(pieces[own.tensor.name].parameter.shape) == own.stored.shape for own in read
+        placements = script.parallel.made
+        read = [
+            parameter
+            for parameter in script.plan.graph.parameters
+            if parameter.tensor.name in placements
+        ]
+        spread = all(
+            not any(map(is_at, placements[parameter.tensor.name].there.states))
+            for parameter in read
+        )
+        return spread and all(
+            tuple(pieces[parameter.tensor.name].parameter.shape) == parameter.stored.shape
+            for parameter in read
         )
 
     def norm(self, kind: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
@@ -51,11 +59,11 @@ class Norms:
         """
         if kind <= 0:
             raise InputError(f"the norm_type is {kind}", "give a positive number, or inf")
-        own = self._own(kind)
+        total = self._own(kind)
         if dist.get_world_size() > 1:
             highest = dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM
-            dist.all_reduce(own, highest)
-        norm = own if math.isinf(kind) else own ** (1 / kind)
+            dist.all_reduce(total, highest)
+        norm = total if math.isinf(kind) else total ** (1 / kind)
         if error_if_nonfinite and not bool(norm.isfinite()):
             raise RuntimeError(
                 f"The total norm of order {kind} for gradients is non-finite, so it cannot be "

@@ -30,15 +30,15 @@ REMEDY = "load a checkpoint, or build the module on a real device and load its s
 def initialise(executor: Executor, module: nn.Module, seed: int) -> None:
     """Give an executor the weights that a module has if constructed after `manual_seed(seed)`."""
     _refuse_own_ways(module)
-    given = {key: spec_of(value) for key, value in module.state_dict().items()}
-    refuse_unlike(executor, given, "the module", given)
+    specs = {key: spec_of(value) for key, value in module.state_dict().items()}
+    refuse_unlike(executor, specs, "the module", specs)
     holdings, graph = Holdings(executor.script), executor.script.plan.graph
-    read = {n: own.tensor.name for own in graph.parameters for n in names_of(own)}
+    read = {n: parameter.tensor.name for parameter in graph.parameters for n in names_of(parameter)}
     for key, value in drawn(module, seed):
         name = read.get(key, key)
         if name not in executor.script.parallel.made:
-            names = [own for own in given if read.get(own, own) == name]
-            executor.buffers |= {own: value.to(executor.device) for own in names}
+            names = [alias for alias in specs if read.get(alias, alias) == name]
+            executor.buffers |= {alias: value.to(executor.device) for alias in names}
         elif name in executor.parameters.pieces:
             seen = executor.parameters.pieces[name].seen
             for region in holdings.regions(name, executor.rank):
@@ -58,8 +58,8 @@ def drawn(module: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
     kept, known = module.state_dict(keep_vars=True), set[int]()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        for path, own in module.named_modules():
-            for name, value in _filled(own).items():
+        for path, submodule in module.named_modules():
+            for name, value in _filled(submodule).items():
                 key = f"{path}.{name}" if path else name
                 if key in kept and id(kept[key]) not in known:
                     known.add(id(kept[key]))
@@ -74,25 +74,28 @@ def _filled(module: nn.Module) -> dict[str, Tensor]:
     parameters = {n: p for n, p in module._parameters.items() if p is not None}
     twin.__dict__["_parameters"] = {
         **dict.fromkeys(module._parameters),
-        **{name: nn.Parameter(_blank(own), own.requires_grad) for name, own in parameters.items()},
+        **{
+            name: nn.Parameter(_blank(parameter), parameter.requires_grad)
+            for name, parameter in parameters.items()
+        },
     }
     twin.__dict__["_buffers"] = {
-        name: own if own is None else _blank(own) if own.is_meta else own.clone()
-        for name, own in module._buffers.items()
+        name: buffer if buffer is None else _blank(buffer) if buffer.is_meta else buffer.clone()
+        for name, buffer in module._buffers.items()
     }
     reset = getattr(twin, RESET, None)
     if reset is not None and (parameters or twin._buffers):
         reset()
     return {
-        name: own.detach()
-        for name, own in (*twin._parameters.items(), *twin._buffers.items())
-        if own is not None
+        name: tensor.detach()
+        for name, tensor in (*twin._parameters.items(), *twin._buffers.items())
+        if tensor is not None
     }
 
 
-def _blank(own: Tensor) -> Tensor:
+def _blank(tensor: Tensor) -> Tensor:
     """A tensor of which every number says that nobody has set it."""
-    return torch.full(own.shape, _nothing(own.dtype), dtype=own.dtype)
+    return torch.full(tensor.shape, _nothing(tensor.dtype), dtype=tensor.dtype)
 
 
 def _nothing(dtype: torch.dtype) -> float | int:
@@ -109,11 +112,11 @@ def _unset(value: Tensor) -> bool:
 
 def _refuse_own_ways(module: nn.Module) -> None:
     """Weights that are drawn elsewhere than in `reset_parameters` are not known here."""
-    for path, own in module.named_modules():
-        where = f"module {path!r} of type {type(own).__name__}"
-        has = any(parameter is not None for parameter in own._parameters.values())
-        if has and getattr(own, RESET, None) is None:
+    for path, submodule in module.named_modules():
+        where = f"module {path!r} of type {type(submodule).__name__}"
+        has = any(parameter is not None for parameter in submodule._parameters.values())
+        if has and getattr(submodule, RESET, None) is None:
             raise InputError(f"{where} has parameters and no {RESET}", REMEDY)
         for name in OWN_WAYS:
-            if getattr(own, name, None) is not None:
+            if getattr(submodule, name, None) is not None:
                 raise InputError(f"{where} draws its weights in {name}", REMEDY)

@@ -35,8 +35,8 @@ def load_state(
     `keys` are those of the module's own state_dict; a graph does not know buffers that no operator
     reads. Without them only such beside others that are read are let through, as batch norms have.
     """
-    given = {key: spec_of(state[key]) for key in state}
-    refuse_unlike(executor, given, "the state", keys)
+    specs = {key: spec_of(state[key]) for key in state}
+    refuse_unlike(executor, specs, "the state", keys)
     holdings = Holdings(executor.script)
     for parameter in executor.script.plan.graph.parameters:
         piece = executor.parameters.pieces.get(parameter.tensor.name)
@@ -44,36 +44,38 @@ def load_state(
             value = state[names_of(parameter)[-1]].detach()
             for region in holdings.regions(piece.name, executor.rank):
                 region_of(piece.seen, region).copy_(cut(value, region.box))
-    for key in others(executor, given):
+    for key in others(executor, specs):
         put_buffer(executor, key, state[key].detach())
 
 
 def put_buffer(executor: Executor, key: str, value: Tensor) -> None:
     """Take over a buffer's value; its memory stays where others know it."""
-    own = executor.buffers.get(key)
-    if own is None or own.shape != value.shape or own.dtype != value.dtype:
+    buffer = executor.buffers.get(key)
+    if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
         # Regions of it are read as one row, however the module's own lies in memory.
         executor.buffers[key] = value.to(
             executor.device, copy=True, memory_format=torch.contiguous_format
         )
     else:
-        own.copy_(value)
+        buffer.copy_(value)
 
 
 def share_buffers(executor: Executor, model: nn.Module) -> None:
     """Have a buffer that the module has under several names be one here, too."""
     first: dict[int, str] = {}
-    for name, own in model.named_buffers(remove_duplicate=False):
+    for name, buffer in model.named_buffers(remove_duplicate=False):
         if name in executor.buffers:
-            executor.buffers[name] = executor.buffers[first.setdefault(id(own), name)]
+            executor.buffers[name] = executor.buffers[first.setdefault(id(buffer), name)]
 
 
 def buffer_names(executor: Executor) -> Iterator[tuple[str, ...]]:
     """All names of each buffer, first the one by which the graph knows it."""
-    known, found = executor.script.plan.graph.stored, dict[int, list[str]]()
-    for name, own in executor.buffers.items():
-        found.setdefault(id(own), []).append(name)
-    yield from (tuple(sorted(names, key=lambda own: own not in known)) for names in found.values())
+    known, aliases = executor.script.plan.graph.stored, dict[int, list[str]]()
+    for name, buffer in executor.buffers.items():
+        aliases.setdefault(id(buffer), []).append(name)
+    yield from (
+        tuple(sorted(names, key=lambda alias: alias not in known)) for names in aliases.values()
+    )
 
 
 def take_constants(executor: Executor, values: Mapping[str, Tensor]) -> None:
@@ -90,14 +92,14 @@ def full_state(executor: Executor, *, to_rank: int | None = 0) -> dict[str, Tens
     All ranks take part. What no operator reads is as it was loaded.
     """
     holdings = Holdings(executor.script)
-    found: dict[str, Tensor] = {}
+    state: dict[str, Tensor] = {}
     for names in _entries(executor):
         whole = _gathered(executor, holdings, names[0], to_rank or 0, kept_of)
         if to_rank is None:
             whole = _everywhere(executor, names[0], whole)
         if whole is not None:
-            found |= dict.fromkeys(names, whole.cpu())
-    return found if to_rank in (None, executor.rank) else None
+            state |= dict.fromkeys(names, whole.cpu())
+    return state if to_rank in (None, executor.rank) else None
 
 
 def full_gradients(executor: Executor) -> dict[str, Tensor] | None:
@@ -107,14 +109,14 @@ def full_gradients(executor: Executor) -> dict[str, Tensor] | None:
     """
     holdings, graph = Holdings(executor.script), executor.script.plan.graph
     kept = set(executor.script.parallel.made)
-    found: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor] = {}
     for parameter in graph.parameters:
         name = parameter.tensor.name
         if name in kept and parameter.trainable:
             whole = _gathered(executor, holdings, name, 0, _gradient_of)
             if whole is not None:
-                found[name] = whole.cpu()
-    return found if executor.rank == 0 else None
+                gradients[name] = whole.cpu()
+    return gradients if executor.rank == 0 else None
 
 
 def _gradient_of(
@@ -130,7 +132,9 @@ def _gradient_of(
 def _entries(executor: Executor) -> Iterator[tuple[str, ...]]:
     """The names of every tensor of the state; several if it is tied."""
     graph, kept = executor.script.plan.graph, set(executor.script.parallel.made)
-    yield from (names_of(own) for own in graph.parameters if own.tensor.name in kept)
+    yield from (
+        names_of(parameter) for parameter in graph.parameters if parameter.tensor.name in kept
+    )
     yield from buffer_names(executor)
 
 
@@ -148,11 +152,11 @@ def _gathered(
     sends, receives = list[tuple[int, Tensor]](), list[tuple[int, Tensor]]()
     for share in holdings.shares[name]:
         if share.device == executor.rank:
-            own = part_of(kept, regions, share.box)
+            part = part_of(kept, regions, share.box)
             if whole is None:
-                sends.append((root, own))
+                sends.append((root, part))
             else:
-                cut(whole, share.box).copy_(own)
+                cut(whole, share.box).copy_(part)
         elif whole is not None:
             receives.append((share.device, cut(whole, share.box)))
     executor.wire.exchange(sends, receives)
@@ -190,7 +194,9 @@ def region_of(kept: Tensor, region: Region) -> Tensor:
 
 def part_of(kept: Tensor, regions: Sequence[Region], box: Box) -> Tensor:
     """A box that lies inside of one region of what a rank keeps, as a view."""
-    region = next(own for own in regions if not box or overlap(own.box, box) == box)
+    region = next(
+        candidate for candidate in regions if not box or overlap(candidate.box, box) == box
+    )
     return cut(region_of(kept, region), within(box, region.box))
 
 
@@ -202,7 +208,12 @@ def names_of(parameter: Parameter) -> tuple[str, ...]:
 def others(executor: Executor, keys: Collection[str]) -> list[str]:
     """The keys of a state that are no parameters which operators read."""
     graph, kept = executor.script.plan.graph, executor.script.parallel.made
-    read = {n for own in graph.parameters if own.tensor.name in kept for n in names_of(own)}
+    read = {
+        n
+        for parameter in graph.parameters
+        if parameter.tensor.name in kept
+        for n in names_of(parameter)
+    }
     return [key for key in keys if key not in read]
 
 
@@ -212,7 +223,7 @@ def spec_of(value: Tensor) -> Spec:
 
 
 def refuse_unlike(
-    executor: Executor, given: Mapping[str, Spec], what: str, keys: Collection[str] | None
+    executor: Executor, specs: Mapping[str, Spec], what: str, keys: Collection[str] | None
 ) -> None:
     """A state is taken over only if it is that of the module which was captured."""
     graph = executor.script.plan.graph
@@ -220,30 +231,30 @@ def refuse_unlike(
     read = [key for key in known if key not in executor.constants]
     needed = dict.fromkeys([*read, *executor.buffers, *(keys or ())])
     remedy = "give the state_dict of the module that was captured"
-    missing = [key for key in needed if key not in given]
+    missing = [key for key in needed if key not in specs]
     if missing:
         raise InputError(
             f"{what} has no {_counted(missing)}, which graph {graph.name!r} needs",
             f"{remedy}, and a tensor that its forward makes by itself as one of 'constants'",
         )
-    extra = [key for key in given if key not in needed and (keys or not _beside(key, graph))]
+    extra = [key for key in specs if key not in needed and (keys or not _beside(key, graph))]
     if extra:
         raise InputError(
             f"{what} has {_counted(extra)}, which graph {graph.name!r} does not know", remedy
         )
-    wrong = [key for key, spec in known.items() if key in given and given[key] != spec]
+    wrong = [key for key, spec in known.items() if key in specs and specs[key] != spec]
     if wrong:
-        own, expected = given[wrong[0]], known[wrong[0]]
+        actual, expected = specs[wrong[0]], known[wrong[0]]
         raise InputError(
-            f"{_counted(wrong)} in {what} is {_text(own)}, in graph {graph.name!r} "
+            f"{_counted(wrong)} in {what} is {_text(actual)}, in graph {graph.name!r} "
             f"{_text(expected)}",
-            remedy if own.shape != expected.shape else f"convert it to {expected.dtype}",
+            remedy if actual.shape != expected.shape else f"convert it to {expected.dtype}",
         )
 
 
 def _known(graph: OperatorGraph) -> dict[str, Spec]:
-    found = {n: own.stored for own in graph.parameters for n in names_of(own)}
-    return found | {buffer.name: buffer.spec for buffer in graph.buffers}
+    specs = {n: parameter.stored for parameter in graph.parameters for n in names_of(parameter)}
+    return specs | {buffer.name: buffer.spec for buffer in graph.buffers}
 
 
 def _beside(key: str, graph: OperatorGraph) -> bool:

@@ -38,16 +38,16 @@ def sharded_optimizer_state(
     if groups is None:
         return None
     holdings = Holdings(executor.script)
-    found: dict[str, dict[str, object]] = {}
+    state: dict[str, dict[str, object]] = {}
     for piece in _optimized(executor, optimizer):
         assert optimizer is not None
-        own = {
+        entries = {
             key: _cut(executor, holdings, piece, key, value)
             for key, value in optimizer.state[piece.parameter].items()
         }
-        if own:
-            found[piece.name] = own
-    return {"state": found, "param_groups": groups}
+        if entries:
+            state[piece.name] = entries
+    return {"state": state, "param_groups": groups}
 
 
 def _optimized(executor: Executor, optimizer: Optimizer | None) -> list[ParameterPiece]:
@@ -60,15 +60,15 @@ def _groups_everywhere(
     executor: Executor, optimizer: Optimizer | None
 ) -> list[dict[str, Any]] | None:
     """The settings of each group, with the names of all ranks' parameters in it."""
-    told: list[list[dict[str, Any]] | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, _groups(executor, optimizer))
-    given = [groups for groups in told if groups is not None]
-    if not given:
+    by_rank: list[list[dict[str, Any]] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(by_rank, _groups(executor, optimizer))
+    present = [groups for groups in by_rank if groups is not None]
+    if not present:
         return None
     order = [parameter.tensor.name for parameter in executor.script.plan.graph.parameters]
     joined = []
-    for place, group in enumerate(given[0]):
-        names = {name for groups in given for name in groups[place]["params"]}
+    for place, group in enumerate(present[0]):
+        names = {name for groups in present for name in groups[place]["params"]}
         joined.append(group | {"params": [name for name in order if name in names]})
     return joined
 
@@ -78,7 +78,12 @@ def _groups(executor: Executor, optimizer: Optimizer | None) -> list[dict[str, A
         return None
     names = {id(piece.parameter): piece.name for piece in executor.parameters.pieces.values()}
     return [
-        group | {"params": [names[id(own)] for own in group["params"] if id(own) in names]}
+        group
+        | {
+            "params": [
+                names[id(parameter)] for parameter in group["params"] if id(parameter) in names
+            ]
+        }
         for group in optimizer.param_groups
     ]
 
@@ -125,14 +130,14 @@ def empty_optimizer_state(
                     "give an optimizer of the kind that was saved, with the same groups",
                 )
     holdings, entries = Holdings(executor.script), _entries(metadata)
-    found = {
+    state = {
         piece.name: {
             key: _room(executor, holdings, piece, entry)
             for key, entry in entries.get(piece.name, {}).items()
         }
         for piece in _optimized(executor, optimizer)
     }
-    return {"state": found, "param_groups": groups}
+    return {"state": state, "param_groups": groups}
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,12 +146,12 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entries(metadata: Metadata) -> dict[str, dict[str, object]]:
     """What a checkpoint has for each parameter."""
-    found: dict[str, dict[str, object]] = {}
+    entries: dict[str, dict[str, object]] = {}
     for key, entry in metadata.state_dict_metadata.items():
         if key.startswith(STATE):
-            name, _, own = key.removeprefix(STATE).rpartition(".")
-            found.setdefault(name, {})[own] = entry
-    return found
+            name, _, slot = key.removeprefix(STATE).rpartition(".")
+            entries.setdefault(name, {})[slot] = entry
+    return entries
 
 
 def _room(executor: Executor, holdings: Holdings, piece: ParameterPiece, entry: object) -> object:
@@ -163,19 +168,21 @@ def put_optimizer_state(executor: Executor, optimizer: Optimizer, state: Mapping
     """Let an optimizer go on from what was loaded."""
     names = {id(piece.parameter): piece.name for piece in executor.parameters.pieces.values()}
     order = [
-        (own, names.get(id(own))) for group in optimizer.param_groups for own in group["params"]
+        (parameter, names.get(id(parameter)))
+        for group in optimizer.param_groups
+        for parameter in group["params"]
     ]
     packed = optimizer.state_dict()
     packed["state"] = {
         number: {
-            key: laid_out(value.kept, own) if isinstance(value, Sharded) else value
+            key: laid_out(value.kept, parameter) if isinstance(value, Sharded) else value
             for key, value in state["state"][name].items()
         }
-        for number, (own, name) in enumerate(order)
+        for number, (parameter, name) in enumerate(order)
         if state["state"].get(name)
     }
     packed["param_groups"] = [
-        own | loaded
-        for own, loaded in zip(packed["param_groups"], state["param_groups"], strict=True)
+        group | loaded
+        for group, loaded in zip(packed["param_groups"], state["param_groups"], strict=True)
     ]
     optimizer.load_state_dict(packed)

@@ -58,17 +58,17 @@ class Sharded(Tensor):
 
         No two chunks overlap, so that torch finds each by where it begins.
         """
-        own: Sharded = torch.Tensor._make_wrapper_subclass(
+        wrapper: Sharded = torch.Tensor._make_wrapper_subclass(
             cls, tuple(shape), dtype=kept.dtype, device=kept.device
         )
-        own.kept = kept
+        wrapper.kept = kept
         others = [box for region in regions for box in without(region.box, owned)]
-        own.chunks = tuple(
+        wrapper.chunks = tuple(
             Chunk(box, part_of(kept, regions, box), written)
             for boxes, written in ((owned, True), (others, False))
             for box in boxes
         )
-        return own
+        return wrapper
 
     def __repr__(self, **_: object) -> str:  # type: ignore[override]
         return f"Sharded({list(self.shape)}, here {[chunk.box for chunk in self.chunks]})"

@@ -37,9 +37,9 @@ def entries(
     """What a state_dict has, on this rank."""
     stored = executor.script.plan.graph.stored
     for name, piece in named_pieces(executor):
-        own = piece.parameter
-        if isinstance(own, DTensor) or tuple(own.shape) == stored[piece.name].shape:
-            yield name, own if keep_vars else own.detach()
+        parameter = piece.parameter
+        if isinstance(parameter, DTensor) or tuple(parameter.shape) == stored[piece.name].shape:
+            yield name, parameter if keep_vars else parameter.detach()
         else:
             yield name, sharded(executor, holdings, piece.name)
     for names in buffer_names(executor):
@@ -69,9 +69,9 @@ def take(
 
     What other ranks have, and the plain model too, is not too many.
     """
-    own = dict(named_pieces(executor))
+    pieces = dict(named_pieces(executor))
     known = {name for p in executor.script.plan.graph.parameters for name in names_of(p)}
-    missing = [key for key in (*own, *executor.buffers) if key not in state]
+    missing = [key for key in (*pieces, *executor.buffers) if key not in state]
     extra = [key for key in state if key not in known and key not in executor.buffers]
     if strict and (missing or extra):
         key = (missing or extra)[0]
@@ -81,8 +81,8 @@ def take(
             REMEDY,
         )
     for key, value in state.items():
-        if key in own:
-            _put(executor, holdings, key, own[key], value)
+        if key in pieces:
+            _put(executor, holdings, key, pieces[key], value)
         elif key in executor.buffers:
             _put_buffer(executor, key, value)
     return missing, extra
@@ -93,9 +93,9 @@ def _put(
 ) -> None:
     shape = executor.script.plan.graph.stored[piece.name].shape
     if not isinstance(value, Tensor) or tuple(value.shape) != shape:
-        given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        described = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise InputError(
-            f"{key!r} of the state is {given}, and the plan's is {list(shape)}", REMEDY
+            f"{key!r} of the state is {described}, and the plan's is {list(shape)}", REMEDY
         )
     if isinstance(value, Sharded):
         piece.seen.copy_(value.kept.view(piece.seen.shape))
@@ -108,8 +108,8 @@ def _put(
 
 
 def _refuse_elsewhere(key: str, piece: ParameterPiece, value: DTensor) -> None:
-    own = piece.parameter
-    if not isinstance(own, DTensor) or (own.device_mesh, own.placements) != (
+    parameter = piece.parameter
+    if not isinstance(parameter, DTensor) or (parameter.device_mesh, parameter.placements) != (
         value.device_mesh,
         value.placements,
     ):
@@ -120,6 +120,6 @@ def _refuse_elsewhere(key: str, piece: ParameterPiece, value: DTensor) -> None:
 
 
 def _put_buffer(executor: Executor, key: str, value: object) -> None:
-    given = value.kept if isinstance(value, Sharded) else value
-    assert isinstance(given, Tensor)
-    executor.buffers[key].copy_(given)
+    tensor = value.kept if isinstance(value, Sharded) else value
+    assert isinstance(tensor, Tensor)
+    executor.buffers[key].copy_(tensor)

@@ -36,24 +36,24 @@ def cuts_of(graph: OperatorGraph) -> tuple[IslandCut, ...]:
     tensors, sizes = [0] * (count + 1), [0] * (count + 1)
     flows = flowing(graph)
     for operator in graph.operators:
-        for own in operator.outputs:
-            readers = [order[reader.name] for reader in graph.consumers[own.name]]
-            if own.name in flows and readers:
+        for tensor in operator.outputs:
+            readers = [order[reader.name] for reader in graph.consumers[tensor.name]]
+            if tensor.name in flows and readers:
                 for at, sign in ((order[operator.name] + 1, 1), (max(readers) + 1, -1)):
                     tensors[at] += sign
-                    sizes[at] += sign * own.spec.bytes
-    found: list[IslandCut] = []
+                    sizes[at] += sign * tensor.spec.bytes
+    cuts: list[IslandCut] = []
     crossing = held = 0
     for position in range(count):
         crossing += tensors[position]
         held += sizes[position]
         if position > 0 and crossing == 1:
-            found.append(IslandCut(position, held))
-    if len(found) > MOST:
-        least = min(own.bytes for own in found)
-        found = [own for own in found if own.bytes <= least]
-    step = -(-len(found) // MOST) or 1
-    return tuple(found[::step])
+            cuts.append(IslandCut(position, held))
+    if len(cuts) > MOST:
+        least = min(cut.bytes for cut in cuts)
+        cuts = [cut for cut in cuts if cut.bytes <= least]
+    step = -(-len(cuts) // MOST) or 1
+    return tuple(cuts[::step])
 
 
 def partition(
@@ -70,9 +70,9 @@ def partition(
         return None
     places = [0, *cuts, count]
     before = []
-    for own in loads:
+    for stage_loads in loads:
         sums = [0.0]
-        for load in own:
+        for load in stage_loads:
             sums.append(sums[-1] + load)
         before.append([sums[place] for place in places])
     best = [math.inf] * len(places)
@@ -89,8 +89,8 @@ def partition(
         origins.append(origin)
     if math.isinf(best[-1]):
         return None
-    found, place = [], len(places) - 1
+    chosen, place = [], len(places) - 1
     for stage in range(stages - 1, 0, -1):
         place = origins[stage][place]
-        found.append(places[place])
-    return tuple(reversed(found))
+        chosen.append(places[place])
+    return tuple(reversed(chosen))

@@ -67,7 +67,7 @@ class InnerPlans:
         if key not in self._graphs:
             sized = with_samples(self._graph, samples)
             if run != self.whole:
-                names = [own.name for own in sized.operators[run[0] : run[1]]]
+                names = [operator.name for operator in sized.operators[run[0] : run[1]]]
                 sized = stage_graph(sized, names, f"operators {run[0]} to {run[1]}")
             self._graphs[key] = sized
         return self._graphs[key]
@@ -77,14 +77,14 @@ class InnerPlans:
         named = _plain(cluster)
         key, where = (named, run), ((named, run), samples)
         if where not in self._known:
-            candidates = [self._resized(own, run, samples) for own in self._plans.get(key, ())]
-            found = [own for own in candidates if own is not None]
-            if not found or self._thorough:
-                own = self._search(named, run, samples)
-                if own is not None:
-                    self._plans.setdefault(key, []).append(own.plan)
-                    found.append(own)
-            self._known[where] = min(found, key=_rank) if found else None
+            candidates = [self._resized(plan, run, samples) for plan in self._plans.get(key, ())]
+            usable = [candidate for candidate in candidates if candidate is not None]
+            if not usable or self._thorough:
+                searched = self._search(named, run, samples)
+                if searched is not None:
+                    self._plans.setdefault(key, []).append(searched.plan)
+                    usable.append(searched)
+            self._known[where] = min(usable, key=_rank) if usable else None
         return self._known[where]
 
     def _resized(self, plan: Plan, run: Run, samples: int) -> Candidate | None:
@@ -109,7 +109,7 @@ class InnerPlans:
                 training=self._training,
                 constraints=constraints,
             )
-            found = best_plan(
+            best = best_plan(
                 question,
                 self._budget,
                 backend=self._backend,
@@ -120,8 +120,8 @@ class InnerPlans:
         except InputError:
             return None
         self.searched += 1
-        plan = msgspec.structs.replace(found.plan, origin=f"joint on {cluster.devices} devices")
-        return Candidate(plan, found.prediction)
+        plan = msgspec.structs.replace(best.plan, origin=f"joint on {cluster.devices} devices")
+        return Candidate(plan, best.prediction)
 
 
 FLAT = ("stages=1", "micro-batches=1")
@@ -133,5 +133,5 @@ def _plain(cluster: Cluster) -> Cluster:
     return msgspec.structs.replace(cluster, name="island", description="", source="")
 
 
-def _rank(own: Candidate) -> tuple[int, float]:
-    return own.prediction.missing, own.prediction.step
+def _rank(candidate: Candidate) -> tuple[int, float]:
+    return candidate.prediction.missing, candidate.prediction.step

@@ -28,18 +28,18 @@ def merged(machine: IslandCluster) -> Iterator[tuple[tuple[str, ...], Cluster]]:
     islands = machine.islands
     sizes = range(2, len(islands) + 1) if len(islands) <= MOST else (len(islands),)
     for size in sizes:
-        for own in combinations(islands, size):
-            found = _one(machine, own)
-            if found is not None:
-                yield tuple(island.name for island in own), found
+        for chosen in combinations(islands, size):
+            cluster = _one(machine, chosen)
+            if cluster is not None:
+                yield tuple(island.name for island in chosen), cluster
 
 
 def _one(machine: IslandCluster, islands: tuple[Island, ...]) -> Cluster | None:
-    clusters = [own.cluster for own in islands]
+    clusters = [island.cluster for island in islands]
     first = clusters[0]
-    if any(own.level_names != first.level_names for own in clusters):
+    if any(cluster.level_names != first.level_names for cluster in clusters):
         return None
-    if any(own.machine != first.machine for own in clusters):
+    if any(cluster.machine != first.machine for cluster in clusters):
         return None
     joined = bool(machine.join)
     if len(first.levels) < 2 and not joined:
@@ -48,16 +48,16 @@ def _one(machine: IslandCluster, islands: tuple[Island, ...]) -> Cluster | None:
     if levels is None:
         return None
     try:
-        own = msgspec.structs.replace(
+        combined = msgspec.structs.replace(
             first,
-            name="+".join(own.name for own in islands),
+            name="+".join(island.name for island in islands),
             levels=levels,
-            device=slowest([own.device for own in clusters]),
+            device=slowest([cluster.device for cluster in clusters]),
         )
         if not joined:
-            return own
-        every = machine.like(Island(name=islands[0].name, cluster=own), len(islands))
-        return msgspec.structs.replace(every, name=own.name)
+            return combined
+        every = machine.like(Island(name=islands[0].name, cluster=combined), len(islands))
+        return msgspec.structs.replace(every, name=combined.name)
     except InputError:
         return None
 
@@ -66,11 +66,11 @@ def _levels(clusters: list[Cluster], *, joined: bool) -> tuple[Level, ...] | Non
     """What each gives of its levels; None if they are unlike."""
     levels = []
     for depth, level in enumerate(clusters[0].levels):
-        same = [own.levels[depth] for own in clusters]
+        same = [cluster.levels[depth] for cluster in clusters]
         links = _links(same)
-        if links is None or any(own.blocks != level.blocks for own in same):
+        if links is None or any(other.blocks != level.blocks for other in same):
             return None
-        counts = [own.cardinality for own in same]
+        counts = [other.cardinality for other in same]
         size = sum(counts) if depth == 0 and not joined else min(counts)
         levels.append(Level(name=level.name, cardinality=size, links=links, blocks=level.blocks))
     return tuple(levels)
@@ -78,37 +78,37 @@ def _levels(clusters: list[Cluster], *, joined: bool) -> tuple[Level, ...] | Non
 
 def _links(levels: list[Level]) -> tuple[Link, ...] | None:
     """The slowest of links that stand at the same place; None where they do not."""
-    if len({len(own.links) for own in levels}) > 1:
+    if len({len(level.links) for level in levels}) > 1:
         return None
-    found = []
-    for same in zip(*(own.links for own in levels), strict=True):
-        kinds = {(own.per, own.kind, own.hub, own.outward, own.duplex) for own in same}
+    links = []
+    for same in zip(*(level.links for level in levels), strict=True):
+        kinds = {(link.per, link.kind, link.hub, link.outward, link.duplex) for link in same}
         if len(kinds) > 1:
             return None
-        found.append(
+        links.append(
             msgspec.structs.replace(
                 same[0],
-                out=min(own.out for own in same),
-                into=min(own.into for own in same),
-                latency=max(own.latency for own in same),
+                out=min(link.out for link in same),
+                into=min(link.into for link in same),
+                latency=max(link.latency for link in same),
             )
         )
-    return tuple(found)
+    return tuple(links)
 
 
 def slowest(devices: list[Device]) -> Device:
     """A device that is in nothing faster or larger than any of these."""
-    first = min(devices, key=lambda own: max((rate for _, rate in own.peak), default=0.0))
-    if all(own == first for own in devices):
+    first = min(devices, key=lambda device: max((rate for _, rate in device.peak), default=0.0))
+    if all(device == first for device in devices):
         return first
-    peaks = [dict(own.peak) for own in devices]
+    peaks = [dict(device.peak) for device in devices]
     return msgspec.structs.replace(
         first,
-        memory=Bytes(min(own.memory for own in devices)),
-        memory_bandwidth=BytesPerSecond(min(own.memory_bandwidth for own in devices)),
+        memory=Bytes(min(device.memory for device in devices)),
+        memory_bandwidth=BytesPerSecond(min(device.memory_bandwidth for device in devices)),
         peak=tuple(
-            (dtype, OpsPerSecond(min(own[dtype] for own in peaks)))
+            (dtype, OpsPerSecond(min(peak[dtype] for peak in peaks)))
             for dtype in dict(first.peak)
-            if all(dtype in own for own in peaks)
+            if all(dtype in peak for peak in peaks)
         ),
     )

@@ -98,7 +98,7 @@ class _Search:
             )
         self.question, self.machine, self.batch = question, question.cluster, batch
         self.clock = Clock(budget)
-        kinds = len({own.cluster for own in self.machine.islands})
+        kinds = len({island.cluster for island in self.machine.islands})
         # Alone, as one machine, for its share, and as a stage or two.
         each = None if budget.seconds is None else Seconds(budget.seconds / (5 * kinds + 1))
         if thorough is None:
@@ -126,10 +126,10 @@ class _Search:
             raise InputError(
                 "no island can run any part of the model", "give another batch or cluster"
             )
-        best = min(self.found, key=lambda own: own.rank)
+        best = min(self.found, key=lambda entry: entry.rank)
         kinds: dict[str, IslandCandidate] = {}
-        for own in sorted(self.found, key=lambda own: own.rank):
-            kinds.setdefault(own.plan.origin, own)
+        for candidate in sorted(self.found, key=lambda entry: entry.rank):
+            kinds.setdefault(candidate.plan.origin, candidate)
         return IslandPlanned(
             question=self.question,
             best=best,
@@ -144,29 +144,31 @@ class _Search:
     def bound(self) -> Seconds:
         """Work over speed: products of the model, once, at the peaks of all devices together."""
         work, rate = workload(self.question.graph), 0.0
-        for own in self.machine.islands:
-            device = own.cluster.device
+        for island in self.machine.islands:
+            device = island.cluster.device
             peaks = dict(device.peak)
             names = (PEAKS.get(work.dtype, ""), device.running.products)
             best = max((peaks[name] for name in names if name in peaks), default=math.inf)
-            rate += own.cluster.devices * best
+            rate += island.cluster.devices * best
         return Seconds(work.model_flops / rate)
 
     def alone(self) -> None:
         """Each island by itself."""
-        for own in self.machine.islands:
-            found = self.inner.best(own.cluster, self.inner.whole, self.batch)
-            if found is None:
-                self.refused.append((f"{own.name} alone", "no plan for the whole batch"))
+        for island in self.machine.islands:
+            candidate = self.inner.best(island.cluster, self.inner.whole, self.batch)
+            if candidate is None:
+                self.refused.append((f"{island.name} alone", "no plan for the whole batch"))
                 continue
-            self._add(f"{own.name} alone", [_part((own.name,), found, self.batch)], [found])
+            self._add(
+                f"{island.name} alone", [_part((island.name,), candidate, self.batch)], [candidate]
+            )
 
     def regular(self) -> None:
         """Several islands as one regular machine."""
         for names, cluster in merged(self.machine):
-            found = self.inner.best(cluster, self.inner.whole, self.batch)
-            if found is not None:
-                self._add("one regular machine", [_part(names, found, self.batch)], [found])
+            candidate = self.inner.best(cluster, self.inner.whole, self.batch)
+            if candidate is not None:
+                self._add("one regular machine", [_part(names, candidate, self.batch)], [candidate])
 
     def shares(self) -> None:
         """Subsets of islands share the batch."""
@@ -196,25 +198,27 @@ class _Search:
 
     def _speed(self, island: Island) -> float:
         """Samples in a second of an island alone; a guess where it has no plan."""
-        found = self.inner.best(island.cluster, self.inner.whole, self.batch)
-        return self.batch / found.prediction.step if found else island.cluster.devices * 1e-9
+        candidate = self.inner.best(island.cluster, self.inner.whole, self.batch)
+        return (
+            self.batch / candidate.prediction.step if candidate else island.cluster.devices * 1e-9
+        )
 
     def _equal(self, islands: Sequence[Island]) -> None:
         """As many samples for each device, about."""
         unit = unit_of(self.batch)
-        shares = proportional([own.cluster.devices for own in islands], self.batch, unit)
+        shares = proportional([island.cluster.devices for island in islands], self.batch, unit)
         self._share("equal shares", islands, shares)
 
     def _uneven(self, islands: Sequence[Island]) -> None:
         """Shares whose slowest island is the fastest possible."""
 
         def timing(number: int, share: int) -> float:
-            found = self.inner.best(islands[number].cluster, self.inner.whole, share)
-            if found is None or found.prediction.missing:
+            candidate = self.inner.best(islands[number].cluster, self.inner.whole, share)
+            if candidate is None or candidate.prediction.missing:
                 return math.inf
-            return found.prediction.step
+            return candidate.prediction.step
 
-        speeds = [self._speed(own) for own in islands]
+        speeds = [self._speed(island) for island in islands]
         late = self.clock.hurry(0.5)
         seconds, shares = balanced(timing, speeds, self.batch, late)
         if shares and math.isfinite(seconds):
@@ -223,21 +227,23 @@ class _Search:
     def _share(self, origin: str, islands: Sequence[Island], shares: Sequence[int]) -> None:
         if min(shares) < 1:
             return
-        found = [
-            self.inner.best(own.cluster, self.inner.whole, share)
-            for own, share in zip(islands, shares, strict=True)
+        candidates = [
+            self.inner.best(island.cluster, self.inner.whole, share)
+            for island, share in zip(islands, shares, strict=True)
         ]
-        known = [own for own in found if own is not None]
+        known = [candidate for candidate in candidates if candidate is not None]
         if len(known) < len(islands):
             return
         parts = [
-            _part((own.name,), plan, share)
-            for own, plan, share in zip(islands, known, shares, strict=True)
+            _part((island.name,), plan, share)
+            for island, plan, share in zip(islands, known, shares, strict=True)
         ]
         self._add(origin, parts, known)
 
-    def _add(self, origin: str, parts: Sequence[IslandPart], found: Sequence[Candidate]) -> None:
-        figures = [PartFigures(prediction=o.prediction, pace=o.prediction.step) for o in found]
+    def _add(
+        self, origin: str, parts: Sequence[IslandPart], candidates: Sequence[Candidate]
+    ) -> None:
+        figures = [PartFigures(prediction=o.prediction, pace=o.prediction.step) for o in candidates]
         plan = IslandPlan(origin=origin, cluster=self.machine, batch=self.batch, parts=tuple(parts))
         candidate = IslandCandidate(plan, composed(plan, figures))
         _log.debug("%s: %.6g s a step", origin, candidate.prediction.step)
@@ -245,7 +251,7 @@ class _Search:
 
     def stages(self) -> None:
         """Islands follow each other as stages of a pipeline."""
-        cuts = [own.position for own in cuts_of(self.question.graph)]
+        cuts = [cut.position for cut in cuts_of(self.question.graph)]
         for islands in self._orders():
             for micro in self._micro_batches(len(islands)):
                 if self.clock.enough() and self.found:
@@ -257,7 +263,7 @@ class _Search:
         every, split = self.machine.islands, split_islands(self.machine)
         seen = set[tuple[Cluster, ...]]()
         if len(every) > ORDERS:
-            yield tuple(sorted(every, key=lambda own: -own.cluster.device.memory))
+            yield tuple(sorted(every, key=lambda island: -island.cluster.device.memory))
         else:
             yield from _unlike_orders(every, seen)
         if len(every) < len(split) <= PIECES:
@@ -269,7 +275,7 @@ class _Search:
         if len(every) <= 4:
             return every
         wanted = [4 * stages, 2 * stages, 8 * stages]
-        return list(dict.fromkeys(min(every, key=lambda n: abs(n - own)) for own in wanted))
+        return list(dict.fromkeys(min(every, key=lambda n: abs(n - count)) for count in wanted))
 
     def _staged(self, islands: Sequence[Island], micro: int, cuts: Sequence[int]) -> None:
         graph, samples = self.question.graph, self.batch // micro
@@ -277,7 +283,7 @@ class _Search:
             for ends in combinations(cuts, len(islands) - 1):
                 self._pipeline(islands, micro, samples, ends)
             return
-        loads = [self._loads(own) for own in islands]
+        loads = [self._loads(island) for island in islands]
         chosen = partition(loads, cuts, len(graph.operators))
         if chosen is None:
             return
@@ -294,9 +300,10 @@ class _Search:
     def _loads(self, island: Island) -> list[float]:
         """Seconds of each operator on an island, both passes, as if cut among all its devices."""
         pricer, graph = pricer_of(island.cluster.device), self.question.graph
-        prices = [pricer.price(graph.call(own)) for own in graph.operators]
+        prices = [pricer.price(graph.call(operator)) for operator in graph.operators]
         return [
-            (own.forward.seconds + own.backward.seconds) / island.cluster.devices for own in prices
+            (price.forward.seconds + price.backward.seconds) / island.cluster.devices
+            for price in prices
         ]
 
     def _pipeline(
@@ -307,11 +314,11 @@ class _Search:
         runs: list[Run] = list(pairwise(ends))
         parts, figures = [], []
         for number, (island, run) in enumerate(zip(islands, runs, strict=True)):
-            found = self.inner.best(island.cluster, run, samples)
-            if found is None:
+            best = self.inner.best(island.cluster, run, samples)
+            if best is None:
                 return None
             try:
-                whole = with_micro_batches(found.plan, micro, micro)
+                whole = with_micro_batches(best.plan, micro, micro)
                 figures.append(paced(whole, micro))
             except InputError:
                 return None
@@ -324,7 +331,7 @@ class _Search:
             batch=self.batch,
             parts=tuple(parts),
             micro_batches=micro,
-            inputs=tuple(own.name for own in self.question.graph.inputs),
+            inputs=tuple(tensor.name for tensor in self.question.graph.inputs),
         )
         candidate = IslandCandidate(plan, composed(plan, figures))
         self.found.append(candidate)
@@ -333,15 +340,15 @@ class _Search:
 
 def split_islands(machine: IslandCluster) -> tuple[Island, ...]:
     """The islands, each cut along its outermost level (nodes), so that it can be several stages."""
-    found: list[Island] = []
-    for own in machine.islands:
-        outer, *inner = own.cluster.levels
+    pieces: list[Island] = []
+    for island in machine.islands:
+        outer, *inner = island.cluster.levels
         if inner and outer.cardinality > 1:
-            one = own.cluster.resized({outer.name: 1})
-            found += [Island(name=own.name, cluster=one)] * outer.cardinality
+            one = island.cluster.resized({outer.name: 1})
+            pieces += [Island(name=island.name, cluster=one)] * outer.cardinality
         else:
-            found.append(own)
-    return tuple(found)
+            pieces.append(island)
+    return tuple(pieces)
 
 
 def _unlike_orders(
@@ -349,17 +356,17 @@ def _unlike_orders(
 ) -> Iterator[tuple[Island, ...]]:
     """All orders of two or more, of those that are alike by kind the first."""
     for size in range(len(islands), 1, -1):
-        for own in permutations(islands, size):
-            kinds = tuple(island.cluster for island in own)
+        for order in permutations(islands, size):
+            kinds = tuple(island.cluster for island in order)
             if kinds not in seen:
                 seen.add(kinds)
-                yield own
+                yield order
 
 
 def _neighbours(chosen: tuple[int, ...], cuts: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """One cut moved to the next place, either way."""
-    for number, own in enumerate(chosen):
-        place = cuts.index(own)
+    for number, cut in enumerate(chosen):
+        place = cuts.index(cut)
         for other in (place - 1, place + 1):
             if 0 <= other < len(cuts):
                 moved = (*chosen[:number], cuts[other], *chosen[number + 1 :])
@@ -367,5 +374,5 @@ def _neighbours(chosen: tuple[int, ...], cuts: Sequence[int]) -> Iterator[tuple[
                     yield moved
 
 
-def _part(names: tuple[str, ...], found: Candidate, share: int) -> IslandPart:
-    return IslandPart(islands=names, plan=found.plan, share=share)
+def _part(names: tuple[str, ...], candidate: Candidate, share: int) -> IslandPart:
+    return IslandPart(islands=names, plan=candidate.plan, share=share)

@@ -55,7 +55,7 @@ def proportional(speeds: Sequence[float], batch: int, unit: int = 1) -> tuple[in
     (8, 2)
     """
     total = sum(speeds)
-    shares = [max(unit, round(batch * own / total / unit) * unit) for own in speeds]
+    shares = [max(unit, round(batch * speed / total / unit) * unit) for speed in speeds]
     first = max(range(len(speeds)), key=lambda number: speeds[number])
     shares[first] += batch - sum(shares)
     return tuple(shares)

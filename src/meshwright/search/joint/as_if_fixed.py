@@ -68,10 +68,10 @@ def _fixes(question: PlanRequest) -> Iterator[tuple[str, str]]:
     """Options of the whole graph, then degrees of splits."""
     graph, cluster = question.graph, question.cluster
     yield from ((ZERO, str(stage)) for stage in range(4))
-    yield from ((SHARD_WITHIN, str(own)) for own in (0, *level_neighbourhoods(cluster)))
+    yield from ((SHARD_WITHIN, str(devices)) for devices in (0, *level_neighbourhoods(cluster)))
     if layer_count(graph):
         yield from ((RECOMPUTE, word) for word in ("no", "yes"))
-    yield from ((STAGES, str(own)) for own in sorted({1, *map(prod, runs(cluster).values())}))
+    yield from ((STAGES, str(count)) for count in sorted({1, *map(prod, runs(cluster).values())}))
     yield from ((MICRO_BATCHES, str(count)) for count in micro_batches(graph))
     splits = dict.fromkeys(split.name for unit in units(graph) for split in unit.splits)
     for name in splits:
@@ -102,12 +102,12 @@ def decisions(
         for sketch in sketched:
             groups.setdefault(_value(sketch.frame, name), []).append(sketch)
         if len(groups) > 1:
-            yield from ((FixedDecision(name, value), own) for value, own in groups.items())
+            yield from ((FixedDecision(name, value), group) for value, group in groups.items())
 
 
 def zero_stages(entries: Sequence[CandidateEntry]) -> list[FixedDecision]:
     """The stages of ZeRO that some plans have."""
-    stages = sorted({own.candidate.plan.options.zero for own in entries})
+    stages = sorted({entry.candidate.plan.options.zero for entry in entries})
     return [FixedDecision("zero", zero) for zero in stages]
 
 

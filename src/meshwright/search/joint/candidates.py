@@ -94,9 +94,11 @@ class CandidatePool:
         ranked = list(filter(among, self.ranked()))
         if not ranked or ranked[0].candidate.fits(self._question.memory):
             return ranked[:1]
-        both = ([own for own in ranked if (own.sketch is None) == bare] for bare in (True, False))
-        return [own for found in both for own in found[:1]]
+        both = (
+            [entry for entry in ranked if (entry.sketch is None) == bare] for bare in (True, False)
+        )
+        return [entry for ranking in both for entry in ranking[:1]]
 
     def front(self) -> tuple[Candidate, ...]:
         """Those that no other beats in both time and memory, the fastest first."""
-        return undominated(own.candidate for own in self._entries)
+        return undominated(entry.candidate for entry in self._entries)

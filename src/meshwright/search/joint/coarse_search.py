@@ -38,23 +38,23 @@ def sketches(bench: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolu
 
     There is one at least, however early somebody has had enough.
     """
-    found: list[CoarseSolution] = []
+    solutions: list[CoarseSolution] = []
     best: dict[tuple[int, ...], float] = {}
     settled = False
     for stages, micro in shapes(bench.question, bench.graph):
         if bench.question.minimize == "time" and _more_and_more(best, stages):
             best[stages] = float("inf")
         far = best.get(stages, 0.0) > FAR * min(best.values(), default=float("inf"))
-        if (found and enough()) or far or (settled and not stages):
+        if (solutions and enough()) or far or (settled and not stages):
             continue
-        own = list(_saved(bench, stages, micro))
-        found += own
-        for sketch in filter(bench.fits, own):
+        saved = list(_saved(bench, stages, micro))
+        solutions += saved
+        for sketch in filter(bench.fits, saved):
             best[stages] = min(sketch.estimate, best.get(stages, float("inf")))
             options = sketch.frame.options
             # Without a pipeline more micro-batches only save memory.
             settled = settled or not (stages or options.recompute or options.zero == 3)
-    return sorted(found, key=bench.order)
+    return sorted(solutions, key=bench.order)
 
 
 def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...]) -> bool:
@@ -70,8 +70,8 @@ def _saved(bench: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator
     allowed = savings(bench.question.constraints)
     fitting = False
     for recompute in (False, True):
-        own = [saving for saving in allowed if saving.recompute == recompute]
-        for sketch in _each(bench, stages, micro, own):
+        ways = [saving for saving in allowed if saving.recompute == recompute]
+        for sketch in _each(bench, stages, micro, ways):
             fitting = fitting or bench.fits(sketch)
             yield sketch
         if fitting:
@@ -97,13 +97,13 @@ def _each(
             yield bench.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
 
 
-def varied(found: list[CoarseSolution]) -> list[CoarseSolution]:
+def varied(solutions: list[CoarseSolution]) -> list[CoarseSolution]:
     """The first sketches, but not too many of one kind, and the first without a pipeline."""
     kinds: dict[object, int] = {}
     chosen: list[CoarseSolution] = []
-    for sketch in found:
+    for sketch in solutions:
         kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
-        first = not sketch.frame.stages and all(own.frame.stages for own in chosen)
+        first = not sketch.frame.stages and all(other.frame.stages for other in chosen)
         if (len(chosen) < FIRST and kinds.get(kind, 0) < ALIKE) or first:
             kinds[kind] = kinds.get(kind, 0) + 1
             chosen.append(sketch)
@@ -115,11 +115,15 @@ def finer(frames: list[GlobalConfig], fitting: list[GlobalConfig]) -> list[Globa
     frame and those that should fit with other stages of ZeRO.
     """
     plain = [frame for frame in frames if not frame.stages]
-    found = []
+    chosen = []
     for best in dict.fromkeys((*plain[:1], *frames[:1])):
-        alike = {own.options.zero: own for own in reversed(fitting) if _shape(own) == _shape(best)}
-        found += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
-    return list(dict.fromkeys(found))
+        alike = {
+            frame.options.zero: frame
+            for frame in reversed(fitting)
+            if _shape(frame) == _shape(best)
+        }
+        chosen += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
+    return list(dict.fromkeys(chosen))
 
 
 def _shape(frame: GlobalConfig) -> object:

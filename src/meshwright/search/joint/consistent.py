@@ -58,9 +58,9 @@ def checked(constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster
             raise InputError(f"{role!r}, forbidden on {level!r}, is no role", _near(role, known))
     for name, value in constraints.fixed:
         _check_fix(name, value, splits, units, cluster)
-    found = contradiction(constraints, units, cluster)
-    if found is not None:
-        raise _contradiction(*found)
+    conflict = contradiction(constraints, units, cluster)
+    if conflict is not None:
+        raise _contradiction(*conflict)
 
 
 def _refuse_values_given_twice(constraints: Constraints) -> None:
@@ -79,7 +79,7 @@ def _refuse_sharding_without_zero(constraints: Constraints) -> None:
 
 
 def _check_pin(pattern: str, text: str, units: Sequence[OpGroup], cluster: Cluster) -> None:
-    own = factors(cluster)
+    mesh_factors = factors(cluster)
     known = {name: unit for unit in units for name in (unit.name, *_operators(unit))}
     meant = {unit.name: unit for name, unit in known.items() if fnmatchcase(name, pattern)}
     if not meant:
@@ -88,7 +88,7 @@ def _check_pin(pattern: str, text: str, units: Sequence[OpGroup], cluster: Clust
     roles = tuple(f"{IDLE}0" if word in (STAGE, ALONE) else word for word in text.split())
     for unit in meant.values():
         what = f"unit {unit.name!r}, pinned by '{pattern}={text}',"
-        checked_layout(Layout(roles), unit.extents, own, what)
+        checked_layout(Layout(roles), unit.extents, mesh_factors, what)
 
 
 def _operators(unit: OpGroup) -> Iterator[str]:
@@ -169,11 +169,11 @@ def _quoted(texts: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _near(given: str, known: Sequence[str]) -> str:
+def _near(word: str, known: Sequence[str]) -> str:
     """The known names, or of many those nearest to what was given."""
     if len(known) <= LISTED:
-        return nearest(given, known)
-    close = difflib.get_close_matches(given, known, n=3, cutoff=0.0)
+        return nearest(word, known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.0)
     return f"did you mean {' or '.join(map(repr, close))}?"
 
 

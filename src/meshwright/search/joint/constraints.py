@@ -71,8 +71,8 @@ def parse_constraints(
 
 def _halves(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
     # Names of units may have the sign in them, roles and values never do.
-    left, found, right = (" ".join(part.split()) for part in text.rpartition(sign))
-    if not (left and found and right):
+    left, mark, right = (" ".join(part.split()) for part in text.rpartition(sign))
+    if not (left and mark and right):
         raise InputError(f"{shown(text)} is nothing to {what}", f"write it as {form}")
     return left, right
 
@@ -103,8 +103,8 @@ def option(constraints: Constraints, name: str) -> int | None:
     """
     if name not in OPTIONS:
         raise InputError(f"{name!r} is no option", nearest(name, OPTIONS))
-    for own, value in constraints.fixed:
-        if own == name:
+    for key, value in constraints.fixed:
+        if key == name:
             return value == "yes" if name == RECOMPUTE else int(value)
     return None
 
@@ -171,7 +171,7 @@ def _kind(role: str, staged: bool) -> str:
 
 def can_be_cut(unit: OpGroup, split: str, degree: int) -> bool:
     """Whether a unit has a split and can cut it so many ways."""
-    names = [own.name for own in unit.splits]
+    names = [known.name for known in unit.splits]
     return split in names and unit.cuttable(names.index(split), degree)
 
 

@@ -47,22 +47,22 @@ def stage_runs(constraints: Constraints, cluster: Cluster) -> list[frozenset[int
     >>> stage_runs(Constraints(forbidden=((STAGE, "node"),)), Cluster.named("summit", node=2))
     [frozenset(), frozenset({1}), frozenset({1, 2}), frozenset({2})]
     """
-    own, stages = factors(cluster), option(constraints, STAGES)
+    mesh_factors, stages = factors(cluster), option(constraints, STAGES)
     barred = {level for role, level in constraints.forbidden if role == STAGE}
     free = [] if stages not in (None, 1) else [frozenset[int]()]
     return free + [
         frozenset(run)
         for run, sizes in runs(cluster).items()
         if stages in (None, math.prod(sizes))
-        and not any(cluster.level_names[own[f].level] in barred for f in run)
+        and not any(cluster.level_names[mesh_factors[f].level] in barred for f in run)
     ]
 
 
 def runs(cluster: Cluster) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Factors in a row, by number, and their sizes."""
-    own, count = factors(cluster), len(factors(cluster))
+    mesh_factors, count = factors(cluster), len(factors(cluster))
     rows = [tuple(range(a, b)) for a in range(count) for b in range(a + 1, count + 1)]
-    return {row: tuple(own[f].size for f in row) for row in rows}
+    return {row: tuple(mesh_factors[f].size for f in row) for row in rows}
 
 
 def _stuck(constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster) -> str:
@@ -75,7 +75,7 @@ def _stuck(constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster)
     reason = ""
     for staged in possible:
         judge = allowed(constraints, cluster, staged)
-        stuck = [own for own in alike.values() if not _has_layout(own, judge, cluster)]
+        stuck = [unit for unit in alike.values() if not _has_layout(unit, judge, cluster)]
         if not stuck:
             return ""
         # What is wrong without stages is the plainest thing to say.
@@ -101,7 +101,9 @@ def _has_layout(unit: OpGroup, judge: Allowed, cluster: Cluster) -> bool:
             for degrees in reached
             for index in cuts
         }
-        reached = {own for own in reached if free} | {own for own in added if _within(own, wanted)}
+        reached = {degrees for degrees in reached if free} | {
+            degrees for degrees in added if _within(degrees, wanted)
+        }
     extents = unit.extents
     return any(
         all(
@@ -140,16 +142,16 @@ def _fewest(
                 return [text for text, _ in chosen]
     kept = list(every)
     for part in every:
-        rest = [own for own in kept if own is not part]
+        rest = [other for other in kept if other is not part]
         if _stuck(_joined(rest), units, cluster):
             kept = rest
     return [text for text, _ in kept]
 
 
 def _joined(chosen: Iterable[tuple[str, Constraints]]) -> Constraints:
-    every = [own for _, own in chosen]
+    every = [constraints for _, constraints in chosen]
     return Constraints(
-        pinned=tuple(pin for own in every for pin in own.pinned),
-        forbidden=tuple(forbid for own in every for forbid in own.forbidden),
-        fixed=tuple(fix for own in every for fix in own.fixed),
+        pinned=tuple(pin for constraints in every for pin in constraints.pinned),
+        forbidden=tuple(forbid for constraints in every for forbid in constraints.forbidden),
+        fixed=tuple(fix for constraints in every for fix in constraints.fixed),
     )

@@ -97,15 +97,18 @@ def by_degrees(
 
 def choices(question: PlanRequest) -> ConfigChoices:
     """What configurations may say."""
-    own, training = question.constraints, question.training
-    stages, recompute = {saving.zero for saving in savings(own)}, option(own, RECOMPUTE)
+    constraints, training = question.constraints, question.training
+    stages, recompute = (
+        {saving.zero for saving in savings(constraints)},
+        option(constraints, RECOMPUTE),
+    )
     return ConfigChoices(
         base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
         zero=tuple(sorted(stages)),
         within=shards_within(question, max(stages)),
         recompute=(False, True) if recompute is None else (bool(recompute),),
-        micro_batches=option(own, MICRO_BATCHES),
-        stages=option(own, STAGES),
+        micro_batches=option(constraints, MICRO_BATCHES),
+        stages=option(constraints, STAGES),
     )
 
 
@@ -123,11 +126,11 @@ def climbed(
             if enough():
                 return
             roles = _moved(now, node, factor, role)
-            found = None
+            tried = None
             if roles is not None:
-                found = trials.relaid(now, now.candidate.plan.options, roles)
-            if found is not None and trials.kept.score(found) < trials.kept.score(now):
-                now = found
+                tried = trials.relaid(now, now.candidate.plan.options, roles)
+            if tried is not None and trials.kept.score(tried) < trials.kept.score(now):
+                now = tried
 
 
 def kicked(trials: Evaluator, best: CandidateEntry, drawn: random.Random) -> CandidateEntry | None:
@@ -147,8 +150,8 @@ def _moves(entry: CandidateEntry) -> Iterator[tuple[int, int, int]]:
         if any(is_at(role) for role in entry.roles[:, factor].tolist()):
             continue
         for node, unit in _first(bench).items():
-            size, own = bench.factors[factor].size, bench.units[unit]
-            cut = [s for s in range(len(own.splits)) if own.cuttable(s, size)]
+            size, group = bench.factors[factor].size, bench.units[unit]
+            cut = [s for s in range(len(group.splits)) if group.cuttable(s, size)]
             yield from ((node, factor, role) for role in (WHOLE, *cut))
 
 
@@ -159,7 +162,7 @@ def _first(bench: GraphContext) -> dict[int, int]:
 
 def _moved(entry: CandidateEntry, node: int, factor: int, role: int) -> Codes | None:
     """All units of a node with another role; None if they have it."""
-    units = [unit for unit, own in enumerate(entry.bench.node) if own == node]
+    units = [unit for unit, unit_node in enumerate(entry.bench.node) if unit_node == node]
     if (entry.roles[units, factor] == role).all():
         return None
     roles = entry.roles.copy()

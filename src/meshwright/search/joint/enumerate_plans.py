@@ -75,7 +75,7 @@ def everything(
         return None
     fitting = best is not None and best.fits(question.memory)
     beat = round(best.prediction.step * NANO) if best is not None and fitting else NEVER
-    found = BestPlan(None, ())
+    fastest = BestPlan(None, ())
     for graph, steps, options in every:
         for problem in _problems(question, graph, options, prices, operators):
             if enough():
@@ -84,10 +84,10 @@ def everything(
             if beaten is not None:
                 roles, beat = beaten
                 plan = problem.plan("joint: best of all", roles)
-                found = BestPlan(
+                fastest = BestPlan(
                     Candidate(plan, simulate(plan, prices, operators).prediction), steps
                 )
-    return found
+    return fastest
 
 
 def _fastest(
@@ -114,9 +114,9 @@ def _graphs(
     """Every graph that rules make, with the steps; None if they, or one's plans, are many."""
     if len(units(question.graph)) > FEW_UNITS or _plans(question, question.graph) > FEW_PLANS:
         return None
-    found: list[tuple[OperatorGraph, tuple[str, ...]]] = [(question.graph, ())]
+    graphs: list[tuple[OperatorGraph, tuple[str, ...]]] = [(question.graph, ())]
     if not rewrites:
-        return found
+        return graphs
     stay = stays(question.constraints, question.graph)
     contents = Contents()
     seen = {contents.number(question.graph)}
@@ -129,11 +129,11 @@ def _graphs(
             kept = stay <= {(operator.name, operator.kind) for operator in after.graph.operators}
             if number not in seen and kept:
                 seen.add(number)
-                found.append((after.graph, (*steps, str(match))))
+                graphs.append((after.graph, (*steps, str(match))))
                 waiting.append((after, (*steps, str(match))))
-            if len(found) > FEW_GRAPHS:
+            if len(graphs) > FEW_GRAPHS:
                 return None
-    return found
+    return graphs
 
 
 def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
@@ -193,7 +193,7 @@ def _problems(
     if options.micro_batches == 1:
         yield whole
         return
-    seats = [_seats(whole.layouts_of(unit, own)) for unit, own in enumerate(choices(whole))]
+    seats = [_seats(whole.layouts_of(unit, roles)) for unit, roles in enumerate(choices(whole))]
     for places in product(*seats):
         layouts = [
             Layout(tuple(REPLICA if at is None else f"{IDLE}{at}" for at in place))
@@ -211,9 +211,9 @@ def _problems(
 Seat = tuple[int | None, ...]
 
 
-def _seats(own: Sequence[Layout]) -> list[Seat]:
+def _seats(layouts: Sequence[Layout]) -> list[Seat]:
     """The coordinates at which a unit can sit."""
-    return list(dict.fromkeys(layout.coordinates() for layout in own))
+    return list(dict.fromkeys(layout.coordinates() for layout in layouts))
 
 
 def _seated(may: Allowed, seat: Mapping[str, Seat]) -> Callable[[OpGroup, int, str], bool]:

@@ -105,7 +105,7 @@ class Evaluator:
         """The best configurations of a graph so far."""
         every = self._configured.items()
         own = [(config, entry) for (of, config), entry in every if of == id(bench) and entry]
-        own.sort(key=lambda found: self.kept.score(found[1]))
+        own.sort(key=lambda pair: self.kept.score(pair[1]))
         return [config for config, _ in own[:count]]
 
     def _laid_by_degrees(
@@ -122,7 +122,7 @@ class Evaluator:
     def explore(
         self,
         bench: GraphContext,
-        found: list[CoarseSolution],
+        solutions: list[CoarseSolution],
         weights: Sequence[LayoutWeights],
         late: Callable[[], bool] = lambda: False,
     ) -> list[LayoutWeights]:
@@ -130,15 +130,19 @@ class Evaluator:
         leaves the weights that led to the best plans.
         """
         tried: list[CandidateEntry] = []
-        for sketch in varied(found):
+        for sketch in varied(solutions):
             if self._enough():
                 break
             entry = self._try(bench, sketch)
             if entry is not None:
                 tried.append(entry)
-        ranked = [own.sketch.frame for own in sorted(tried, key=self.kept.score) if own.sketch]
+        ranked = [
+            attempt.sketch.frame for attempt in sorted(tried, key=self.kept.score) if attempt.sketch
+        ]
         leading = list(weights)
-        for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
+        for frame in finer(
+            ranked, [solution.frame for solution in solutions if bench.fits(solution)]
+        ):
             leading = self._laid_out(bench, frame, leading, late)[:LEADING] or leading
         return leading[:LEADING]
 
@@ -174,14 +178,14 @@ class Evaluator:
         late: Callable[[], bool],
     ) -> list[LayoutWeights]:
         """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
-        found: list[tuple[tuple[bool, float, float], int]] = []
-        for n, own in enumerate(weights):
+        scored: list[tuple[tuple[bool, float, float], int]] = []
+        for n, weighting in enumerate(weights):
             if self._enough() or late():
                 break
-            entry = self._try(bench, bench.sketch(frame, own, fine=True))
+            entry = self._try(bench, bench.sketch(frame, weighting, fine=True))
             if entry is not None:
-                found.append((self.kept.score(entry), n))
-        return [weights[n] for _, n in sorted(found)]
+                scored.append((self.kept.score(entry), n))
+        return [weights[n] for _, n in sorted(scored)]
 
     def _try(self, bench: GraphContext, sketch: CoarseSolution) -> CandidateEntry | None:
         """Simulate a sketch; None if its plan has been or a rewritten graph cannot be cut so."""

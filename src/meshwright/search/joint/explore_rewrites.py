@@ -83,15 +83,15 @@ def algebra(excluded: Iterable[str] = (), added: UserRules | None = None) -> Rul
     >>> all(rule.name.startswith("linear") for rule in algebra(("[!l]*", "l[!i]*")).rules)
     True
     """
-    patterns, own = (*IN_CIRCLES, *excluded), added or UserRules()
+    patterns, user_rules = (*IN_CIRCLES, *excluded), added or UserRules()
     return RuleSet(
         tuple(
             rule
-            for rule in (*library(), *own.rules)
+            for rule in (*library(), *user_rules.rules)
             if not any(node.operator in PARALLEL for node in nodes((*rule.source, *rule.target)))
             and not any(fnmatchcase(rule.name, pattern) for pattern in patterns)
         ),
-        own.known,
+        user_rules.known,
     )
 
 
@@ -185,7 +185,7 @@ class _Search:
     def _expand(self, first: _Waiting) -> Stopped | None:
         """Looks at what one rewrite makes of a graph; why to stop, if there has been enough."""
         asleep, awake = _parted(first)
-        made: list[tuple[_Place, _Waiting]] = []
+        children: list[tuple[_Place, _Waiting]] = []
         for place, match in awake:
             if self.evaluated >= self._candidates:
                 return "candidates"
@@ -198,12 +198,12 @@ class _Search:
             elif content not in self._seen:
                 cost = self._look_at(content, after.graph, chain)
                 number = self.evaluated
-                own = _Waiting(cost, number, content, first.content, after, chain, frozenset())
-                made.append((place, own))
+                child = _Waiting(cost, number, content, first.content, after, chain, frozenset())
+                children.append((place, child))
         # The cheapest have the least asleep: from them all others are to be reached.
-        for place, own in sorted(made, key=lambda pair: pair[1][:2]):
-            if own.cost <= self._alpha * self._best:
-                heapq.heappush(self._queue, own._replace(asleep=frozenset(asleep)))
+        for place, child in sorted(children, key=lambda pair: pair[1][:2]):
+            if child.cost <= self._alpha * self._best:
+                heapq.heappush(self._queue, child._replace(asleep=frozenset(asleep)))
             asleep.add(place)
         return None
 
@@ -219,29 +219,29 @@ class _Search:
         self._judge(Variant(graph, costs, chain))
         return float(costs.min(initial=np.inf))
 
-    def _judge(self, found: Variant) -> None:
+    def _judge(self, variant: Variant) -> None:
         if self._floor is None:
-            self.kept.append(found)
-            self._floor = found.costs
-        elif np.any(found.costs < self._floor * (1 - ROUNDING)):
-            self.kept.append(found)
-            self._floor = np.minimum(self._floor, found.costs)
+            self.kept.append(variant)
+            self._floor = variant.costs
+        elif np.any(variant.costs < self._floor * (1 - ROUNDING)):
+            self.kept.append(variant)
+            self._floor = np.minimum(self._floor, variant.costs)
 
 
 def _parted(waiting: _Waiting) -> tuple[set[_Place], list[tuple[_Place, Match]]]:
     """Places that are asleep, and the matches at the others. What has gone does not sleep on."""
-    found = {
-        (own.rule.name, own.outputs, own.tensors, own.settings): own
-        for own in waiting.matcher.matches
+    matches = {
+        (match.rule.name, match.outputs, match.tensors, match.settings): match
+        for match in waiting.matcher.matches
     }
-    asleep = {place for place in waiting.asleep if place in found}
-    return asleep, [(place, own) for place, own in found.items() if place not in asleep]
+    asleep = {place for place in waiting.asleep if place in matches}
+    return asleep, [(place, match) for place, match in matches.items() if place not in asleep]
 
 
 def _cheapest(kept: list[Variant]) -> tuple[Variant, ...]:
     """The first, and those that nothing later or earlier beats everywhere."""
-    tables = np.stack([own.costs for own in kept])
+    tables = np.stack([variant.costs for variant in kept])
     least = tables.min(axis=0)
     # Where nothing can be paid, nobody is the cheapest.
     first = np.where(np.isfinite(least), (tables <= least / (1 - ROUNDING)).argmax(axis=0), 0)
-    return tuple(own for number, own in enumerate(kept) if number in {0, *first.flat})
+    return tuple(variant for number, variant in enumerate(kept) if number in {0, *first.flat})

@@ -60,9 +60,9 @@ class GlobalConfig(NamedTuple):
     """Factors along which stages sit; none if there is no pipeline."""
     options: Options
 
-    def degree(self, own: Sequence[MeshFactor]) -> int:
+    def degree(self, mesh_factors: Sequence[MeshFactor]) -> int:
         """How many stages there are."""
-        return _count(self.stages, own)
+        return _count(self.stages, mesh_factors)
 
 
 class MemorySaving(NamedTuple):
@@ -81,10 +81,10 @@ SAVINGS = (
 
 def shapes(question: PlanRequest, graph: OperatorGraph) -> Iterator[tuple[tuple[int, ...], int]]:
     """All stages and numbers of micro-batches to consider, the simplest first."""
-    own = factors(question.cluster)
+    mesh_factors = factors(question.cluster)
     possible = [m for m in micro_batches(graph) if m == 1 or m * len(units(graph)) <= MOST_TASKS]
-    for stages in _stages(question, own, len(units(graph))):
-        count = GlobalConfig(stages, Options()).degree(own)
+    for stages in _stages(question, mesh_factors, len(units(graph))):
+        count = GlobalConfig(stages, Options()).degree(mesh_factors)
         yield from ((stages, micro) for micro in _micro_batches(question, count, possible))
 
 
@@ -116,10 +116,10 @@ def savings(constraints: Constraints) -> list[MemorySaving]:
     zero, recompute = option(constraints, ZERO), option(constraints, RECOMPUTE)
     least = 1 if option(constraints, SHARD_WITHIN) else 0
     return [
-        own
-        for own in SAVINGS
-        if zero in (None, own.zero) and recompute in (None, int(own.recompute))
-        if own.zero >= least
+        saving
+        for saving in SAVINGS
+        if zero in (None, saving.zero) and recompute in (None, int(saving.recompute))
+        if saving.zero >= least
     ]
 
 
@@ -140,18 +140,18 @@ def neighbours(
     changed = [replace(options, bucket=size) for size in BUCKETS if wanted in (None, size)]
     changed += [
         replace(
-            options.with_zero(own.zero),
-            recompute=own.recompute,
-            recompute_layers=options.recompute_layers if own.recompute else 0,
+            options.with_zero(saving.zero),
+            recompute=saving.recompute,
+            recompute_layers=options.recompute_layers if saving.recompute else 0,
         )
-        for own in savings(question.constraints)
-        if own.recompute == options.recompute or own.zero == options.zero
+        for saving in savings(question.constraints)
+        if saving.recompute == options.recompute or saving.zero == options.zero
     ]
     within = shards_within(question, options.zero)
     changed += [replace(options, shard_within=devices) for devices in within]
     if option(question.constraints, MICRO_BATCHES) is None:
         changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
-    return [GlobalConfig(frame.stages, own) for own in changed if own != options]
+    return [GlobalConfig(frame.stages, variant) for variant in changed if variant != options]
 
 
 def _beside(graph: OperatorGraph, micro: int) -> list[int]:
@@ -171,23 +171,24 @@ def micro_batches(graph: OperatorGraph) -> tuple[int, ...]:
 
 
 def _stages(
-    question: PlanRequest, own: Sequence[MeshFactor], units: int
+    question: PlanRequest, mesh_factors: Sequence[MeshFactor], units: int
 ) -> Iterator[tuple[int, ...]]:
     """The factors of the stages, first none, then level by level from few to many stages."""
     constraints, cluster = question.constraints, question.cluster
     runs = [tuple(sorted(run)) for run in stage_runs(constraints, cluster)]
     if option(constraints, STAGES) is not None or any(sitting(constraints, cluster)):
-        yield from (run for run in runs if _count(run, own) <= units)
+        yield from (run for run in runs if _count(run, mesh_factors) <= units)
         return
-    within = [run for run in runs if len({own[f].level for f in run}) <= 1]
+    within = [run for run in runs if len({mesh_factors[f].level for f in run}) <= 1]
     first = {
-        (own[run[0]].level if run else NO_LEVEL, _count(run, own)): run for run in within[::-1]
+        (mesh_factors[run[0]].level if run else NO_LEVEL, _count(run, mesh_factors)): run
+        for run in within[::-1]
     }
     yield from (first[key] for key in sorted(first) if key[1] <= min(MOST_STAGES, units))
 
 
-def _count(run: Sequence[int], own: Sequence[MeshFactor]) -> int:
-    return math.prod(own[f].size for f in run)
+def _count(run: Sequence[int], mesh_factors: Sequence[MeshFactor]) -> int:
+    return math.prod(mesh_factors[f].size for f in run)
 
 
 def _micro_batches(question: PlanRequest, stages: int, possible: Sequence[int]) -> list[int]:
@@ -207,5 +208,5 @@ def _nearest(wished: Sequence[int], possible: Sequence[int]) -> list[int]:
     >>> _nearest([12, 24, 6, 3], [1, 2, 4, 8, 16])
     [16, 8, 4]
     """
-    found = (min((m for m in possible if m >= wish), default=max(possible)) for wish in wished)
-    return list(dict.fromkeys(found))
+    counts = (min((m for m in possible if m >= wish), default=max(possible)) for wish in wished)
+    return list(dict.fromkeys(counts))

@@ -210,9 +210,9 @@ class GraphContext:
                 whole[node] = _codes(self.units[unit], pin)
         blocks = []
         for level in range(len(self.question.cluster.levels)):
-            own = [f for f, factor in enumerate(self.factors) if factor.level == level]
-            blocks.append(tuple(f for f in own if f not in frame.stages))
-        blocks = [own for own in blocks if own]
+            on_level = [f for f, factor in enumerate(self.factors) if factor.level == level]
+            blocks.append(tuple(f for f in on_level if f not in frame.stages))
+        blocks = [block for block in blocks if block]
         most = max((len(self.units[unit].splits) + 1 for unit in field.first), default=1)
         while most ** len(blocks) > COARSE:
             whole, _ = field.better(whole, weights, blocks[-1:])
@@ -233,9 +233,11 @@ class GraphContext:
         cut = self._staged(frame, chosen, stages) if frame.stages else None
         estimate = _estimate(frame, stages, cut, totals, self._again(frame))
         stage = () if cut is None else cut.stage
-        own = CoarseSolution(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
-        besides = framework(self.question.cluster.device, self.roles(own), round(own.bytes))
-        return own._replace(bytes=own.bytes + besides)
+        solution = CoarseSolution(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
+        besides = framework(
+            self.question.cluster.device, self.roles(solution), round(solution.bytes)
+        )
+        return solution._replace(bytes=solution.bytes + besides)
 
     def _again(self, frame: GlobalConfig) -> float:
         """By what factor computing is longer if layers run again."""

@@ -33,17 +33,17 @@ def interleaved(trials: Evaluator, enough: Callable[[], bool]) -> None:
             if enough():
                 return
             roles = bench.virtual(entry.sketch, runs)
-            found = trials.relaid(entry, replace(options, schedule="interleaved"), roles)
-            if found is None or trials.kept.score(found) >= trials.kept.score(before):
+            tried = trials.relaid(entry, replace(options, schedule="interleaved"), roles)
+            if tried is None or trials.kept.score(tried) >= trials.kept.score(before):
                 break
-            before = found
+            before = tried
 
 
 def _pipelines(trials: Evaluator) -> list[CandidateEntry]:
     return [
-        own
-        for own in trials.kept.ranked()
-        if own.sketch is not None
-        and own.sketch.frame.stages
-        and own.candidate.plan.options.micro_batches > 1
+        entry
+        for entry in trials.kept.ranked()
+        if entry.sketch is not None
+        and entry.sketch.frame.stages
+        and entry.candidate.plan.options.micro_batches > 1
     ]

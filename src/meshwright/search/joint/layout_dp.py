@@ -92,8 +92,8 @@ class LayoutDP:
         self._known: dict[object, Codes] = {}
         self._allowed: dict[int, tuple[frozenset[int], ...]] = {}
         self._joined = Counter(
-            (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
-            for own in costing.joints
+            (self.node[joint.maker], self.node[joint.reader], joint.kind, joint.shared)
+            for joint in costing.joints
         )
 
     def roles(self, chosen: Codes) -> Codes:
@@ -106,21 +106,23 @@ class LayoutDP:
         """The cheapest layouts that differ only along some blocks, and their cost."""
         choices = [self.choices(node, chosen[node], blocks) for node in range(len(chosen))]
         answer = cheapest(self.graph(choices, weights))
-        found = np.array([own[x] for own, x in zip(choices, answer.choice, strict=True)], np.int8)
-        return found.reshape(chosen.shape), answer.cost
+        codes = np.array(
+            [layouts[x] for layouts, x in zip(choices, answer.choice, strict=True)], np.int8
+        )
+        return codes.reshape(chosen.shape), answer.cost
 
     def legal(self, chosen: Codes) -> bool:
         """Whether all nodes can and may be cut so."""
         return all(
-            self.costing.legal(unit, own[None])[0]
-            for unit, own in zip(self.first, chosen, strict=True)
+            self.costing.legal(unit, row[None])[0]
+            for unit, row in zip(self.first, chosen, strict=True)
         )
 
     def cost(self, chosen: Codes, weights: LayoutWeights) -> float:
         """What layouts cost."""
-        graph = self.graph([own[None] for own in chosen], weights)
-        return sum(float(own[0]) for own in graph.nodes) + sum(
-            float(own[0, 0]) for own in graph.edges.values()
+        graph = self.graph([row[None] for row in chosen], weights)
+        return sum(float(costs[0]) for costs in graph.nodes) + sum(
+            float(costs[0, 0]) for costs in graph.edges.values()
         )
 
     def totals(self, chosen: Codes) -> FactorTotals:
@@ -128,10 +130,10 @@ class LayoutDP:
         chain = sums = update = held = 0.0
         for node, kinds in enumerate(self._kinds):
             for kind, count in kinds.items():
-                own = self.costing.unit(self._unit[kind], chosen[node][None], self._zero)
-                chain += count * float(own.there[0] + own.back[0])
-                sums += count * float(own.sums[0])
-                update += count * float(own.update[0])
+                costs = self.costing.unit(self._unit[kind], chosen[node][None], self._zero)
+                chain += count * float(costs.there[0] + costs.back[0])
+                sums += count * float(costs.sums[0])
+                update += count * float(costs.update[0])
                 held += count * float(self._weigh(self._unit[kind], chosen[node][None])[0])
         for (i, j, kind, shared), count in self._joined.items():
             leg = self.costing.leg(kind, chosen[i][None], chosen[j][None])
@@ -145,9 +147,9 @@ class LayoutDP:
         while cost < before * (1 - LEAST):
             before = cost
             for blocks in list(_turns(self.costing, chosen)):
-                found, now = self.better(chosen, weights, blocks)
+                layouts, now = self.better(chosen, weights, blocks)
                 if now < cost:
-                    chosen, cost = found, now
+                    chosen, cost = layouts, now
         return chosen, cost
 
     def choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
@@ -164,26 +166,28 @@ class LayoutDP:
         varied = [block for block in blocks if block]
         allowed = [frozenset.intersection(*(roles[f] for f in block)) for block in varied]
         every = list(product(*map(sorted, allowed)))
-        found = np.repeat(held[None], len(every), axis=0)
+        layouts = np.repeat(held[None], len(every), axis=0)
         for n, block in enumerate(varied):
-            found[:, list(block)] = np.array([own[n] for own in every], np.int8)[:, None]
-        legal = self.costing.legal(unit, found)
-        legal &= ~(found == held).all(axis=1)
+            layouts[:, list(block)] = np.array([combination[n] for combination in every], np.int8)[
+                :, None
+            ]
+        legal = self.costing.legal(unit, layouts)
+        legal &= ~(layouts == held).all(axis=1)
         stays = (
             all(int(role) in roles[f] for f, role in enumerate(held) if role >= WHOLE)
             and self.costing.legal(unit, held[None])[0]
         )
         rows = [held[None]] if stays or not legal.any() else []
-        self._known[key] = np.concatenate((*rows, found[legal]))
+        self._known[key] = np.concatenate((*rows, layouts[legal]))
         return self._known[key]
 
     def _roles_of(self, unit: int) -> tuple[frozenset[int], ...]:
         """For each factor the roles that a unit may give it, as numbers."""
         if unit not in self._allowed:
-            own = self.costing.units[unit]
-            names = {WHOLE: REPLICA} | {n: split.name for n, split in enumerate(own.splits)}
+            group = self.costing.units[unit]
+            names = {WHOLE: REPLICA} | {n: split.name for n, split in enumerate(group.splits)}
             self._allowed[unit] = tuple(
-                frozenset(n for n, name in names.items() if self._may(own, f, name))
+                frozenset(n for n, name in names.items() if self._may(group, f, name))
                 for f in range(len(self.costing.factors))
             )
         return self._allowed[unit]
@@ -192,10 +196,10 @@ class LayoutDP:
         """The costs of choices for each node, and of pairs of them; what is alike counts once."""
         known: dict[object, Costs] = {}
         nodes = []
-        for own, kinds in zip(choices, self._kinds, strict=True):
-            key: object = (id(own), frozenset(kinds.items()))
+        for layouts, kinds in zip(choices, self._kinds, strict=True):
+            key: object = (id(layouts), frozenset(kinds.items()))
             if key not in known:
-                known[key] = self._node_costs(own, kinds, weights)
+                known[key] = self._node_costs(layouts, kinds, weights)
             nodes.append(known[key])
         edges: dict[tuple[int, int], Costs] = {}
         for (i, j, kind, shared), count in self._joined.items():
@@ -214,9 +218,9 @@ class LayoutDP:
         micro = self.costing.options.micro_batches
         cost = np.zeros(len(choices))
         for kind, count in kinds.items():
-            own = self.costing.unit(self._unit[kind], choices, self._zero)
-            cost += count * weights.compute * (micro * (own.there + own.back) + own.update)
-            cost += count * weights.sums * own.sums
+            costs = self.costing.unit(self._unit[kind], choices, self._zero)
+            cost += count * weights.compute * (micro * (costs.there + costs.back) + costs.update)
+            cost += count * weights.sums * costs.sums
             if weights.memory:
                 cost += count * weights.memory * self._weigh(self._unit[kind], choices)
         return cost
@@ -237,7 +241,7 @@ class LayoutDP:
 
 def nodes(
     graph: OperatorGraph,
-    own: Sequence[OpGroup],
+    units: Sequence[OpGroup],
     joined: Sequence[TensorEdge],
     apart: Callable[[OpGroup], object],
 ) -> list[int]:
@@ -245,9 +249,9 @@ def nodes(
     places, starts = layer_of(graph), _starts(graph)
     number: dict[object, int] = {}
     first: dict[object, int] = {}
-    group = list(range(len(own)))
-    cuts = [number.setdefault((_cuts(unit), apart(unit)), len(number)) for unit in own]
-    for u, unit in enumerate(own):
+    group = list(range(len(units)))
+    cuts = [number.setdefault((_cuts(unit), apart(unit)), len(number)) for unit in units]
+    for u, unit in enumerate(units):
         if unit.name in places:
             key = (places[unit.name][0], starts[unit.name] - starts[places[unit.name]], cuts[u])
             group[u] = first.setdefault(key, u)
@@ -262,12 +266,12 @@ def nodes(
 def _starts(graph: OperatorGraph) -> dict[object, int]:
     """Where each operator is, and where each copy of a repeated layer begins."""
     places = layer_of(graph)
-    found: dict[object, int] = {}
+    positions: dict[object, int] = {}
     for position, operator in enumerate(graph.operators):
-        found[operator.name] = position
+        positions[operator.name] = position
         if operator.name in places:
-            found.setdefault(places[operator.name], position)
-    return found
+            positions.setdefault(places[operator.name], position)
+    return positions
 
 
 def _cuts(unit: OpGroup) -> object:
@@ -280,12 +284,12 @@ def _turns(costing: AdditiveCosts, chosen: Codes) -> Iterator[tuple[tuple[int, .
     classes: dict[object, list[int]] = {}
     for f, factor in enumerate(costing.factors):
         classes.setdefault((factor, chosen[:, f].tobytes()), []).append(f)
-    open_ = [own for own in classes.values() if (chosen[:, own[0]] >= WHOLE).any()]
-    for own in open_:
-        yield (tuple(own),)
-        yield (tuple(own[:1]),)
-        if len(own) > 1:
-            yield (tuple(own[:1]), tuple(own[1:2]))
+    open_ = [alike for alike in classes.values() if (chosen[:, alike[0]] >= WHOLE).any()]
+    for members in open_:
+        yield (tuple(members),)
+        yield (tuple(members[:1]),)
+        if len(members) > 1:
+            yield (tuple(members[:1]), tuple(members[1:2]))
     for one, other in combinations(open_, 2):
         yield (tuple(one[:1]), tuple(other[:1]))
         if len(one) + len(other) > 2:

@@ -41,12 +41,12 @@ def best_of_devices(
     share = msgspec.structs.replace(
         budget, seconds=None if budget.seconds is None else Seconds(budget.seconds / len(sizes))
     )
-    found = []
+    plans = []
     for size in sizes:
         cluster = question.cluster.resized({outer.name: size})
-        own = msgspec.structs.replace(question, cluster=cluster)
+        smaller = msgspec.structs.replace(question, cluster=cluster)
         planned = best_plan(
-            own,
+            smaller,
             share,
             backend=backend,
             programs=programs,
@@ -54,10 +54,10 @@ def best_of_devices(
             cores=cores,
             progress=progress,
         )
-        found.append(planned)
+        plans.append(planned)
         if planned.stopped == "interrupted":
             break
-    return tuple(sorted(found, key=_device_seconds))
+    return tuple(sorted(plans, key=_device_seconds))
 
 
 def _device_seconds(planned: PlanResult) -> tuple[bool, float]:

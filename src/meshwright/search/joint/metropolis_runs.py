@@ -67,16 +67,18 @@ def walked(
     """The best roles of every start."""
     processes = min(cores, len(starts), most_processes())
     if processes > 1 and any(len(start.bench.units) >= PROCESS for start in starts):
-        work = [_task(n, own, seconds, proposals, seed) for n, own in enumerate(starts)]
-        found = dict(spread(_apart, work, processes))
-        yield from ((starts[n], roles) for n in sorted(found) if (roles := found[n]) is not None)
+        work = [_task(n, start, seconds, proposals, seed) for n, start in enumerate(starts)]
+        best_roles = dict(spread(_apart, work, processes))
+        yield from (
+            (starts[n], roles) for n in sorted(best_roles) if (roles := best_roles[n]) is not None
+        )
         return
-    for n, own in enumerate(starts):
+    for n, warm_start in enumerate(starts):
         share = None if seconds is None else seconds / len(starts)
-        task, bench = _task(n, own, share, proposals, seed), own.bench
+        task, bench = _task(n, warm_start, share, proposals, seed), warm_start.bench
         roles, interrupted = _found(task, bench.prices, bench.operators, tell)
         if roles is not None:
-            yield own, roles
+            yield warm_start, roles
         if interrupted:
             raise KeyboardInterrupt
 
@@ -123,14 +125,14 @@ def _found(
         task.graph,
         cluster,
         task.options,
-        apart=[any(own) for own in apart],
+        apart=[any(flags) for flags in apart],
         prices=prices,
         operators=operators,
         allowed=allowed(constraints, cluster),
     )
     room = space(problem)
-    inside = {n: own for n, own in task.roles.items() if stranger(problem, room, own) is None}
+    inside = {n: roles for n, roles in task.roles.items() if stranger(problem, room, roles) is None}
     if not inside:
         return None, False
-    found = search(problem, inside, task.budget, seed=task.seed, progress=progress)
-    return found.roles, found.stopped == "interrupted"
+    searched = search(problem, inside, task.budget, seed=task.seed, progress=progress)
+    return searched.roles, searched.stopped == "interrupted"

@@ -38,7 +38,7 @@ class Optimality:
         micro = sorted({1, best.candidate.plan.options.micro_batches}, reverse=True)
         least = float(best.step)
         # The best graph's bound is likely to be the lowest, and none above it counts.
-        for bench in sorted(benches, key=lambda own: own is not best.bench):
+        for bench in sorted(benches, key=lambda other: other is not best.bench):
             for count in micro:
                 least = min(least, self._of(bench, count, min(least, TIGHT * best.step)))
         return least
@@ -72,7 +72,7 @@ class Optimality:
         graph = bench.graph
         _, known, asked = self._known.get((id(graph), micro), (graph, 0.0, 0.0))
         if max(known, asked) < wanted:
-            found = lower_bound(
+            bound = lower_bound(
                 graph,
                 self._question.cluster,
                 operators=self._operators,
@@ -81,6 +81,6 @@ class Optimality:
                 micro_batches=(micro,),
                 wanted=Seconds(wanted),
             )
-            known = found.seconds
+            known = bound.seconds
             self._known[id(graph), micro] = graph, known, wanted
         return known

@@ -76,12 +76,12 @@ def cuts(
 
 
 def _way_back(best: Sequence[_Way | None]) -> tuple[int, ...]:
-    found = [len(best) - 1]
-    while found[-1] > 0:
-        step = best[found[-1]]
+    positions = [len(best) - 1]
+    while positions[-1] > 0:
+        step = best[positions[-1]]
         assert step is not None, "the whole graph is a segment"
-        found.append(step.start)
-    return tuple(reversed(found))
+        positions.append(step.start)
+    return tuple(reversed(positions))
 
 
 def _lives(graph: OperatorGraph) -> list[_Life]:
@@ -101,26 +101,26 @@ def _lives(graph: OperatorGraph) -> list[_Life]:
 
 def _alive(lives: Iterable[_Life], count: int) -> list[list[_Life]]:
     """For each cut the tensors that are made before it and read after it."""
-    found: list[list[_Life]] = [[] for _ in range(count + 1)]
+    alive: list[list[_Life]] = [[] for _ in range(count + 1)]
     for life in lives:
         for cut in range(life.made + 1, life.reads[-1] + 1):
-            found[cut].append(life)
-    return found
+            alive[cut].append(life)
+    return alive
 
 
 def _reaches(lives: Iterable[_Life], count: int, entries: int) -> list[int]:
     """For each start of a segment the furthest stop."""
-    found = []
+    reaches = []
     for start, alive in enumerate(_alive(lives, count)):
-        reads = sorted(own.reads[bisect.bisect_left(own.reads, start)] for own in alive)
-        found.append(reads[entries] if len(reads) > entries else count)
-    return found
+        reads = sorted(life.reads[bisect.bisect_left(life.reads, start)] for life in alive)
+        reaches.append(reads[entries] if len(reads) > entries else count)
+    return reaches
 
 
 def _backs(lives: Iterable[_Life], count: int) -> list[int]:
     """For each stop of a segment the earliest start."""
     return [
-        sorted(own.made for own in alive)[-2] + 1 if len(alive) > 1 else 0
+        sorted(life.made for life in alive)[-2] + 1 if len(alive) > 1 else 0
         for alive in _alive(lives, count)
     ]
 

@@ -141,13 +141,13 @@ class SearchPhases:
             return
         late = self.clock.hurry(FRAMING)
         self.sketched = sketches(self.bench, self.clock.hurry(SKETCHING))
-        self.framed = [own.frame for own in varied(self.sketched)]
+        self.framed = [sketch.frame for sketch in varied(self.sketched)]
         self.leading = self.trials.explore(self.bench, self.sketched, WEIGHTS, late)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
         self.tell("algebra")
-        ranked = [own.sketch.frame for own in self.kept.ranked() if own.sketch is not None]
+        ranked = [entry.sketch.frame for entry in self.kept.ranked() if entry.sketch is not None]
         # Where a sketch is no other plan than a baseline, as on one device, it has no entry.
         frames = list(dict.fromkeys((*ranked, *self.framed)))
         if not frames or self.clock.enough():
@@ -155,11 +155,11 @@ class SearchPhases:
         tables = SegmentCosts(self.question, frames[0].options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules, self.question.added)
         stay = stays(self.question.constraints, self.question.graph)
-        for own in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
-            bench = self.trials.bench(own.graph, own.steps)
+        for variant in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
+            bench = self.trials.bench(variant.graph, variant.steps)
             weights = LayoutWeights(sums=0.5)
-            found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
-            self.trials.explore(bench, found, self.leading)
+            solutions = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
+            self.trials.explore(bench, solutions, self.leading)
 
     def options(self, fixed: FixedDecision | None = None) -> None:
         """Change one option of the best plans after the other, as long as they get better: of all
@@ -170,18 +170,18 @@ class SearchPhases:
         among = (lambda _: True) if fixed is None else fixed.kept_by
         while (leaders := self.kept.leaders(among)) != before and not self.clock.enough():
             before = leaders
-            for own in leaders:
-                frame = GlobalConfig(stages_of(own.roles), own.candidate.plan.options)
-                for other in neighbours(self.question, own.bench.graph, frame):
+            for entry in leaders:
+                frame = GlobalConfig(stages_of(entry.roles), entry.candidate.plan.options)
+                for other in neighbours(self.question, entry.bench.graph, frame):
                     if (fixed is None or fixed.of(other)) and not self.clock.enough():
-                        self.trials.change(own, other)
-                for roles in copied(own.bench.units, own.roles, own.bench.factors):
+                        self.trials.change(entry, other)
+                for roles in copied(entry.bench.units, entry.roles, entry.bench.factors):
                     if not self.clock.enough():
-                        self.trials.relaid(own, frame.options, roles)
+                        self.trials.relaid(entry, frame.options, roles)
 
     def walks(self) -> None:
         """Walk from the best plans, and from baselines."""
-        names = {own.plan.origin for _, own in self.named}
+        names = {candidate.plan.origin for _, candidate in self.named}
         self.walk(list(starts(self.kept.ranked(), self.bench, names)))
 
     def walk(self, begun: list[WarmStart], again: int = 0) -> None:
@@ -198,8 +198,8 @@ class SearchPhases:
             lambda now: self.tell(now.doing),
         ):
             origin = f"joint: walk from {start.origin}"
-            found = start.bench.simulated(origin, start.options, roles)
-            self.trials.add(found, start.bench)
+            candidate = start.bench.simulated(origin, start.options, roles)
+            self.trials.add(candidate, start.bench)
 
     def degrees(self) -> None:
         """While the bound is far: configurations by degrees."""
@@ -241,10 +241,10 @@ class SearchPhases:
                 self.options(fixed)
         sharded = zero_stages(self.kept.ranked())
         if not enough():
-            self.walk([start for own in sharded for start in self._begun(own)])
-        for own in sharded:
+            self.walk([start for zero in sharded for start in self._begun(zero)])
+        for decision in sharded:
             if not enough():
-                self.options(own)
+                self.options(decision)
         self.tell("roles")
         enough.renew()
         best = self.kept.best
@@ -253,23 +253,23 @@ class SearchPhases:
 
     def _begun(self, fixed: FixedDecision) -> list[WarmStart]:
         """Where walks of plans that keep to something begin: the best, and baselines."""
-        names = {own.plan.origin for _, own in self.named}
+        names = {candidate.plan.origin for _, candidate in self.named}
         ranked = list(filter(fixed.kept_by, self.kept.ranked()))
         begun = list(starts(ranked, self.bench, names))
-        return [*begun[:1], *(own for own in begun[1:] if own.afresh)]
+        return [*begun[:1], *(start for start in begun[1:] if start.afresh)]
 
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""
         self.tell("everything")
         best = None if self.kept.best is None else self.kept.best.candidate
-        found = everything(
+        winner = everything(
             self.question, self.prices, self.operators, best, rewrites, self.clock.enough
         )
-        if found is not None:
+        if winner is not None:
             self.proved = self.question.minimize == "time"
-            if found.candidate is not None:
-                bench = self.trials.bench(found.candidate.plan.graph, found.steps)
-                self.trials.add(found.candidate, bench)
+            if winner.candidate is not None:
+                bench = self.trials.bench(winner.candidate.plan.graph, winner.steps)
+                self.trials.add(winner.candidate, bench)
 
     def share(self) -> Clock:
         """A clock for a part of the time that is left."""

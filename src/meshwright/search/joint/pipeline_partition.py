@@ -26,15 +26,15 @@ class PipelinePartitions:
         self._costing = costing
         self._units, self._unit = grouped(zip(costing.kind, node, strict=True))
         self._legs, self._leg = grouped(
-            (own.kind, node[own.maker], node[own.reader]) for own in costing.joints
+            (joint.kind, node[joint.maker], node[joint.reader]) for joint in costing.joints
         )
         self._first = np.unique(self._unit, return_index=True)[1].tolist()
         """Of each kind and node the first unit."""
-        self._maker = np.array([own.maker for own in costing.joints], np.int64)
+        self._maker = np.array([joint.maker for joint in costing.joints], np.int64)
         self._last = np.zeros(len(costing.units), np.int64)
         """[units] the last reader of what it makes."""
-        for own in costing.joints:
-            self._last[own.maker] = max(self._last[own.maker], own.reader)
+        for edge in costing.joints:
+            self._last[edge.maker] = max(self._last[edge.maker], edge.reader)
         self._known: dict[object, Staging] = {}
 
     def staged(self, chosen: Codes, factors: tuple[int, ...], stages: int) -> Staging:
@@ -56,8 +56,8 @@ class PipelinePartitions:
         more = np.zeros(len(self._legs))
         for n, (kind, maker, reader) in enumerate(self._legs):
             near, far = (
-                self._costing.leg(kind, chosen[maker][None], own[reader][None])
-                for own in (chosen, beyond)
+                self._costing.leg(kind, chosen[maker][None], codes[reader][None])
+                for codes in (chosen, beyond)
             )
             more[n] = (far.there + far.back - near.there - near.back)[0, 0]
         price = np.zeros(len(self._last))
@@ -69,8 +69,8 @@ class PipelinePartitions:
 
     def _loads(self, chosen: Codes) -> Costs:
         """Nanoseconds of each unit on one micro-batch, both passes."""
-        found = np.zeros(len(self._units))
+        loads = np.zeros(len(self._units))
         for n, ((_, node), unit) in enumerate(zip(self._units, self._first, strict=True)):
             costs = self._costing.unit(unit, chosen[node][None])
-            found[n] = round(float(costs.there[0] + costs.back[0]))
-        return found[self._unit]
+            loads[n] = round(float(costs.there[0] + costs.back[0]))
+        return loads[self._unit]

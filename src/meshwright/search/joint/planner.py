@@ -150,8 +150,8 @@ def _with(search: SearchPhases, question: PlanRequest) -> SearchPhases:
         search.seed, search.cores, lambda _: search.tell(""),
     )  # fmt: skip
     run.named = search.named
-    for _, own in search.named:
-        run.trials.add(own, run.bench)
+    for _, candidate in search.named:
+        run.trials.add(candidate, run.bench)
     return run
 
 
@@ -175,7 +175,7 @@ def _again(run: SearchPhases) -> None:
         return
     while idle < IDLE and not enough() and (best := run.kept.best) is not None:
         idle, number, before = idle + 1, number + 1, run.kept.simulated
-        names = {own.plan.origin for _, own in run.named}
+        names = {candidate.plan.origin for _, candidate in run.named}
         run.walk(list(starts(run.kept.ranked(), run.bench, names)), number)
         run.tell("climbing from elsewhere")
         drawn = random.Random(f"{run.seed} {number}")
@@ -191,10 +191,10 @@ def _tidy(run: SearchPhases) -> None:
     best = run.kept.best
     if best is None or run.proved or run.question.minimize != "time":
         return
-    others = [own for _, own in run.named] + ([run.started] if run.started else [])
-    found = laid_alike(run.question, best, others, run.clock.over)
-    if found is not None:
-        run.kept.best = run.kept.add(found, best.bench, None)
+    others = [candidate for _, candidate in run.named] + ([run.started] if run.started else [])
+    tidied = laid_alike(run.question, best, others, run.clock.over)
+    if tidied is not None:
+        run.kept.best = run.kept.add(tidied, best.bench, None)
 
 
 def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
@@ -206,12 +206,12 @@ def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
         raise nothing_kept(run.question, stopped)
     plan = replace(best.candidate.plan, rewrites=run.trials.steps(best.bench))
     simulation = simulate(plan, run.prices, run.operators)
-    found = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
+    candidate = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
     wrong = violations(plan, run.question.constraints)
     assert not wrong, f"the search broke a constraint: {wrong[0]}"
     return PlanResult(
         question=run.question,
-        best=found,
+        best=candidate,
         baselines=tuple(run.named),
         refused=tuple(run.refused),
         front=run.kept.front(),

@@ -109,14 +109,14 @@ class PlanResult(NamedTuple):
             tuple(
                 (
                     name,
-                    str(own.plan.options.micro_batches),
-                    format_seconds(own.prediction.step),
-                    _rate(made := throughput(*own), made.devices),
+                    str(candidate.plan.options.micro_batches),
+                    format_seconds(candidate.prediction.step),
+                    _rate(made := throughput(*candidate), made.devices),
                     _share(made.mfu),
-                    format_gibibytes(own.prediction.memory.total),
-                    "yes" if own.fits(question.memory) else "no",
+                    format_gibibytes(candidate.prediction.memory.total),
+                    "yes" if candidate.fits(question.memory) else "no",
                 )
-                for name, own in named
+                for name, candidate in named
             ),
         )
 
@@ -126,9 +126,9 @@ class PlanResult(NamedTuple):
         return self.best.prediction.step / self.bound - 1 if self.bound else math.inf
 
 
-def _rate(own: Throughput, devices: int) -> str:
+def _rate(speed: Throughput, devices: int) -> str:
     """Tokens a second, or samples where there are none, of each of some devices."""
-    return format_rate((own.tokens_per_s or own.samples_per_s) / devices)
+    return format_rate((speed.tokens_per_s or speed.samples_per_s) / devices)
 
 
 def _share(value: float | None) -> str:

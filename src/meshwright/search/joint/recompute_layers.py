@@ -54,8 +54,8 @@ def checkpointed(trials: Evaluator, question: PlanRequest, enough: Callable[[], 
 def _worthwhile(trials: Evaluator, limit: Bytes) -> Iterator[CandidateEntry]:
     """Plans without recomputation that do not fit, the fastest of each roles and micro-batches."""
     known: set[object] = set()
-    over = [own for own in trials.kept.ranked() if not own.candidate.fits(limit)]
-    for entry in sorted(over, key=lambda own: own.step):
+    over = [other for other in trials.kept.ranked() if not other.candidate.fits(limit)]
+    for entry in sorted(over, key=lambda other: other.step):
         options = entry.candidate.plan.options
         key = id(entry.bench), entry.roles.tobytes(), options.micro_batches, options.sharded
         if not options.recompute and key not in known:
@@ -79,10 +79,10 @@ def spared(
         hopeless = best is not None and entry.step + longer * k / total > best.step
         if enough() or hopeless or fits[-1][0] - over[-1][0] <= 1:
             return
-        found = _rerun(trials, entry, k)
-        if found is None:
+        tried = _rerun(trials, entry, k)
+        if tried is None:
             return
-        (fits if found.candidate.fits(limit) else over).append((k, _held(found)))
+        (fits if tried.candidate.fits(limit) else over).append((k, _held(tried)))
 
 
 def _rerun(trials: Evaluator, entry: CandidateEntry, layers: int) -> CandidateEntry | None:

@@ -52,31 +52,31 @@ def rewritten(
     Operators that `stay`, by name and kind, are in all of them.
     """
     pieces = segments(graph, rules)
-    each = max(FEWEST, CANDIDATES // len({own.alike for own in pieces}))
+    each = max(FEWEST, CANDIDATES // len({piece.alike for piece in pieces}))
     explored: dict[int, tuple[Variant, ...]] = {}
-    for number, own in enumerate(pieces):
-        if own.alike == number:
+    for number, segment in enumerate(pieces):
+        if segment.alike == number:
             copies = [other for other in pieces if other.alike == number]
-            names = _staying(own, copies, stay)
-            explored[number] = _explored(own, rules, boundaries, enough, names, each)
-    found: list[Rewritten] = []
+            names = _staying(segment, copies, stay)
+            explored[number] = _explored(segment, rules, boundaries, enough, names, each)
+    rewrites: list[Rewritten] = []
     contents = Contents()
     seen = {contents.number(graph)}
     for weight in range(len(SUMS)):
         chosen = _cheapest(
-            [boundary_tensors(own) for own in pieces],
-            [[_part(v.costs, weight) for v in explored[own.alike]] for own in pieces],
+            [boundary_tensors(piece) for piece in pieces],
+            [[_part(v.costs, weight) for v in explored[piece.alike]] for piece in pieces],
         )
-        made = recomposed(
+        stitched = recomposed(
             graph,
             pieces,
-            [explored[own.alike][v].graph for own, v in zip(pieces, chosen, strict=True)],
+            [explored[piece.alike][v].graph for piece, v in zip(pieces, chosen, strict=True)],
         )
-        number = contents.number(made)
+        number = contents.number(stitched)
         if number not in seen:
             seen.add(number)
-            found.append(Rewritten(made, _steps(pieces, explored, chosen)))
-    return found
+            rewrites.append(Rewritten(stitched, _steps(pieces, explored, chosen)))
+    return rewrites
 
 
 def _staying(
@@ -92,23 +92,23 @@ def _staying(
 
 
 def _explored(
-    own: GraphSegment,
+    segment: GraphSegment,
     rules: RuleSet,
     boundaries: SegmentCosts,
     enough: Callable[[], bool],
     stay: set[tuple[str, str]],
     candidates: int,
 ) -> tuple[Variant, ...]:
-    least = boundaries.table(own, own.graph)
+    least = boundaries.table(segment, segment.graph)
 
     def evaluate(graph: OperatorGraph) -> Costs:
-        if graph is own.graph:
+        if graph is segment.graph:
             return least
         if not stay <= {(operator.name, operator.kind) for operator in graph.operators}:
             return np.full_like(least, np.inf)
-        return boundaries.table(own, graph)
+        return boundaries.table(segment, graph)
 
-    return variants(own.graph, rules, evaluate, candidates=candidates, enough=enough).variants
+    return variants(segment.graph, rules, evaluate, candidates=candidates, enough=enough).variants
 
 
 def _part(table: Costs, weight: int) -> Costs:
@@ -120,13 +120,13 @@ def _cheapest(
     ends: Sequence[tuple[str | None, str | None]], tables: Sequence[Sequence[Costs]]
 ) -> list[int]:
     """The variant of each segment, given the tensors that it reads and makes, that is cheapest."""
-    least = [np.min(np.stack(own), axis=0) for own in tables]
+    least = [np.min(np.stack(variants), axis=0) for variants in tables]
     network, number = _network(ends, least)
     layouts = cheapest(network).choice
-    at = [tuple(0 if end is None else layouts[number[end]] for end in own) for own in ends]
+    at = [tuple(0 if end is None else layouts[number[end]] for end in pair) for pair in ends]
     return [
-        int(np.argmin([table[place] for table in own]))
-        for own, place in zip(tables, at, strict=True)
+        int(np.argmin([table[place] for table in variants]))
+        for variants, place in zip(tables, at, strict=True)
     ]
 
 
@@ -134,12 +134,12 @@ def _network(
     ends: Sequence[tuple[str | None, str | None]], tables: Sequence[Costs]
 ) -> tuple[CostGraph, dict[str, int]]:
     """Costs of the layouts of boundary tensors, and the node of each tensor."""
-    names = dict.fromkeys(end for own in ends for end in own if end is not None)
+    names = dict.fromkeys(end for pair in ends for end in pair if end is not None)
     number = {name: n for n, name in enumerate(names)}
     nodes: list[Costs] = [np.zeros(0)] * len(number)
     edges: dict[tuple[int, int], Costs] = {}
-    for own, table in zip(ends, tables, strict=True):
-        for end, size in zip(own, table.shape, strict=True):
+    for segment_ends, table in zip(ends, tables, strict=True):
+        for end, size in zip(segment_ends, table.shape, strict=True):
             if end is not None:
                 nodes[number[end]] = np.zeros(size)
     for (enters, leaves), table in zip(ends, tables, strict=True):
@@ -158,8 +158,8 @@ def _steps(
     chosen: Sequence[int],
 ) -> tuple[str, ...]:
     times: dict[tuple[int, int], int] = {}
-    for own, variant in zip(pieces, chosen, strict=True):
-        times[own.alike, variant] = times.get((own.alike, variant), 0) + 1
+    for piece, variant in zip(pieces, chosen, strict=True):
+        times[piece.alike, variant] = times.get((piece.alike, variant), 0) + 1
     return tuple(
         f"{match}{f' ({count} times)' if count > 1 else ''}"
         for (alike, variant), count in times.items()

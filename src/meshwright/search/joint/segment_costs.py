@@ -50,17 +50,19 @@ class SegmentCosts:
     ) -> None:
         self._question, self._options = question, options
         self._prices, self._operators = prices, operators
-        own = factors(question.cluster)
+        mesh_factors = factors(question.cluster)
         levels = range(len(question.cluster.levels))
-        self._blocks = [tuple(f for f, x in enumerate(own) if x.level == level) for level in levels]
-        self._level = [factor.level for factor in own]
+        self._blocks = [
+            tuple(f for f, x in enumerate(mesh_factors) if x.level == level) for level in levels
+        ]
+        self._level = [factor.level for factor in mesh_factors]
         self._alone: dict[object, tuple[Costs, Costs]] = {}
 
     def table(self, segment: GraphSegment, variant: OperatorGraph) -> Costs:
         """The tables of a variant, for each of SUMS, side by side."""
-        given = segment.graph.tensors
+        tensors = segment.graph.tensors
         enters, leaves = (
-            [] if name is None else [given[name]] for name in boundary_tensors(segment)
+            [] if name is None else [tensors[name]] for name in boundary_tensors(segment)
         )
         graph = _closed(variant, enters, leaves)
         field = self._field(graph)
@@ -74,14 +76,14 @@ class SegmentCosts:
         for tensor in leaves:
             last = number[EXIT + tensor.name]
             choices[last], columns = self._legal(field, last, tensor, needed)
-        found = []
+        tables = []
         for n, sums in enumerate(SUMS):
             costs = field.graph(choices, LayoutWeights(sums=sums, together=True))
             table = between(costs, first, last)
             table = table - self._own(enters[0])[0][n][:, None] if enters else table.min(0)[None]
             table = table - self._own(leaves[0])[1][n][None] if leaves else table.min(1)[:, None]
-            found.append(np.where(rows[:, None] & columns, table, np.inf))
-        return np.hstack(found)
+            tables.append(np.where(rows[:, None] & columns, table, np.inf))
+        return np.hstack(tables)
 
     def states(self, tensor: Tensor) -> Codes:
         """All states of a tensor, a dim or none for each level."""
@@ -101,8 +103,8 @@ class SegmentCosts:
             ]
             each = [field.graph(choices, LayoutWeights(sums=sums)).nodes for sums in SUMS]
             self._alone[key] = (
-                np.array([own[0] for own in each]),
-                np.array([own[1] for own in each]),
+                np.array([nodes[0] for nodes in each]),
+                np.array([nodes[1] for nodes in each]),
             )
         return self._alone[key]
 
@@ -129,16 +131,16 @@ class SegmentCosts:
         self, field: LayoutDP, unit: int, tensor: Tensor, state: Callable[[Split, int], State]
     ) -> tuple[Codes, NDArray[np.bool_]]:
         """Roles that leave a tensor in each of its states, and which can be; copies in others."""
-        there = [state(split, 0) for split in field.costing.units[unit].splits]
-        roles = self._roles(there, tensor)
+        states = [state(split, 0) for split in field.costing.units[unit].splits]
+        roles = self._roles(states, tensor)
         # A dim of one element has no split.
-        cut = np.isin(self.states(tensor), [WHOLE, *there]).all(axis=1)
+        cut = np.isin(self.states(tensor), [WHOLE, *states]).all(axis=1)
         legal = field.costing.legal(unit, roles) & cut
         return np.where(legal[:, None], roles, np.int8(WHOLE)), legal
 
-    def _roles(self, there: Sequence[State], tensor: Tensor) -> Codes:
+    def _roles(self, states: Sequence[State], tensor: Tensor) -> Codes:
         """The roles that leave a tensor in each of its states, copies where none does."""
-        split = {state: n for n, state in enumerate(there)} | {WHOLE: WHOLE}
+        split = {state: n for n, state in enumerate(states)} | {WHOLE: WHOLE}
         dims = range(WHOLE, len(tensor.dims))
         table = np.array([split.get(dim, WHOLE) for dim in dims], np.int8)
         return table[self.states(tensor) + 1]
@@ -149,11 +151,11 @@ def boundary_tensors(segment: GraphSegment) -> tuple[str | None, str | None]:
 
     A vector or a number has no layouts worth a choice.
     """
-    given = segment.graph.tensors
+    tensors = segment.graph.tensors
     several = (
-        [n for n in own if len(given[n].dims) > 1] for own in (segment.enters, segment.leaves)
+        [n for n in names if len(tensors[n].dims) > 1] for names in (segment.enters, segment.leaves)
     )
-    enters, leaves = (next(iter(own), None) for own in several)
+    enters, leaves = (next(iter(names), None) for names in several)
     return enters, leaves
 
 
@@ -166,14 +168,14 @@ def _closed(
     """
     inputs = [tensor for tensor in graph.inputs if tensor not in enters]
     parameters, operators = list(graph.parameters), list(graph.operators)
-    outputs = [name for name in graph.outputs if name not in {own.name for own in leaves}]
+    outputs = [name for name in graph.outputs if name not in {leaving.name for leaving in leaves}]
     for tensor in enters:
         name, (last, size) = ENTRY + tensor.name, tensor.dims[-1]
-        given = _like(tensor, f"{name}x", (*tensor.dims[:-1], ("two", 2)))
+        source = _like(tensor, f"{name}x", (*tensor.dims[:-1], ("two", 2)))
         weight = _like(tensor, f"{name}w", ((last, size), ("two", 2)))
-        inputs.append(given)
+        inputs.append(source)
         parameters.append(Parameter(tensor=weight))
-        operators.insert(0, _product(name, given, weight, tensor))
+        operators.insert(0, _product(name, source, weight, tensor))
     for tensor in leaves:
         name, (last, size) = EXIT + tensor.name, tensor.dims[-1]
         weight = _like(tensor, f"{name}w", (("one", 1), (last, size)))

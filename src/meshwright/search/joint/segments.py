@@ -59,12 +59,12 @@ def segments(
     positions = cuts(graph, Matcher(graph, rules).matches, least, entries)
     needing = needing_gradient(graph)
     numbers: dict[object, int] = {}
-    found: list[GraphSegment] = []
+    pieces: list[GraphSegment] = []
     for start, stop in pairwise(positions):
-        own = _alone(graph, start, stop, needing)
-        alike = numbers.setdefault(_content(own), len(found))
-        found.append(msgspec.structs.replace(own, alike=alike))
-    return tuple(found)
+        segment = _alone(graph, start, stop, needing)
+        alike = numbers.setdefault(_content(segment), len(pieces))
+        pieces.append(msgspec.structs.replace(segment, alike=alike))
+    return tuple(pieces)
 
 
 def gradients_within(segment: GraphSegment, graph: OperatorGraph) -> frozenset[str]:
@@ -85,23 +85,29 @@ def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str])
     """The operators from start to stop, not yet compared with others."""
     operators = graph.operators[start:stop]
     inside = {operator.name for operator in operators}
-    made = dict.fromkeys(tensor.name for own in operators for tensor in own.outputs)
-    read = dict.fromkeys(name for own in operators for name in own.inputs if name is not None)
-    given = {name: graph.tensors[name] for name in read if name not in made}
-    learnt = {p.tensor.name: p for p in graph.parameters if p.tensor.name in given}
+    produced = dict.fromkeys(tensor.name for operator in operators for tensor in operator.outputs)
+    read = dict.fromkeys(
+        name for operator in operators for name in operator.inputs if name is not None
+    )
+    external = {name: graph.tensors[name] for name in read if name not in produced}
+    learnt = {p.tensor.name: p for p in graph.parameters if p.tensor.name in external}
     kept = {tensor.name for tensor in graph.buffers}
-    shared = [name for name in made if any(own.name not in inside for own in graph.consumers[name])]
-    enters = [name for name in given if name in needing and name in graph.producers]
+    shared = [
+        name
+        for name in produced
+        if any(reader.name not in inside for reader in graph.consumers[name])
+    ]
+    enters = [name for name in external if name in needing and name in graph.producers]
     return GraphSegment(
         graph=OperatorGraph(
             name=f"{graph.name} {start} to {stop}",
-            inputs=tuple(t for n, t in given.items() if n not in learnt and n not in kept),
-            parameters=tuple(learnt[name] for name in given if name in learnt),
-            buffers=tuple(tensor for name, tensor in given.items() if name in kept),
+            inputs=tuple(t for n, t in external.items() if n not in learnt and n not in kept),
+            parameters=tuple(learnt[name] for name in external if name in learnt),
+            buffers=tuple(tensor for name, tensor in external.items() if name in kept),
             operators=operators,
-            outputs=tuple(n for n in made if n in shared or n in graph.outputs),
-            loss=graph.loss if graph.loss in made else None,
-            traced=graph.traced if graph.returned & made.keys() else None,
+            outputs=tuple(n for n in produced if n in shared or n in graph.outputs),
+            loss=graph.loss if graph.loss in produced else None,
+            traced=graph.traced if graph.returned & produced.keys() else None,
         ),
         enters=tuple(enters),
         leaves=tuple(name for name in shared if name in needing),

@@ -43,23 +43,23 @@ def recomposed(
     """
     tensors = {name for p in graph.parameters for name in p.also} | graph.tensors.keys()
     operators = {operator.name for operator in graph.operators}
-    made: list[Operator] = []
-    for own, variant in zip(segments, chosen, strict=True):
-        first = segments[own.alike].graph
-        called = _pairs(first.definitions(), own.graph.definitions())
-        titled = _pairs(first.operators, own.graph.operators)
+    renamed: list[Operator] = []
+    for segment, variant in zip(segments, chosen, strict=True):
+        first = segments[segment.alike].graph
+        called = _pairs(first.definitions(), segment.graph.definitions())
+        titled = _pairs(first.operators, segment.graph.operators)
         names = _Names(called, called, tensors)
         # A rewrite calls an operator after what it makes.
         titles = _Names(titled, called | titled, operators)
-        made += _renamed(variant, own.graph, names, titles, _layers(first, own.graph))
-    return msgspec.structs.replace(graph, operators=tuple(made))
+        renamed += _renamed(variant, segment.graph, names, titles, _layers(first, segment.graph))
+    return msgspec.structs.replace(graph, operators=tuple(renamed))
 
 
 class _Names:
     """What a copy calls what the first of its kind calls so; `taken` grows with new names."""
 
-    def __init__(self, own: Mapping[str, str], stems: Mapping[str, str], taken: set[str]) -> None:
-        self._own, self._stems, self._taken = dict(own), stems, taken
+    def __init__(self, names: Mapping[str, str], stems: Mapping[str, str], taken: set[str]) -> None:
+        self._own, self._stems, self._taken = dict(names), stems, taken
 
     def __getitem__(self, name: str) -> str:
         if name not in self._own:
@@ -70,18 +70,20 @@ class _Names:
         return self._own[name]
 
 
-def _pairs(first: Iterable[Tensor | Operator], own: Iterable[Tensor | Operator]) -> dict[str, str]:
-    return {one.name: other.name for one, other in zip(first, own, strict=True)}
+def _pairs(
+    first: Iterable[Tensor | Operator], second: Iterable[Tensor | Operator]
+) -> dict[str, str]:
+    return {one.name: other.name for one, other in zip(first, second, strict=True)}
 
 
-def _layers(first: OperatorGraph, own: OperatorGraph) -> dict[str, str]:
-    pairs = zip(first.operators, own.operators, strict=True)
+def _layers(first: OperatorGraph, second: OperatorGraph) -> dict[str, str]:
+    pairs = zip(first.operators, second.operators, strict=True)
     return {one.layer: other.layer for one, other in pairs}
 
 
 def _renamed(
     variant: OperatorGraph,
-    own: OperatorGraph,
+    copy_graph: OperatorGraph,
     names: _Names,
     titles: _Names,
     layers: Mapping[str, str],
@@ -92,14 +94,16 @@ def _renamed(
             operator,
             name=titles[operator.name],
             inputs=tuple(None if name is None else names[name] for name in operator.inputs),
-            outputs=tuple(_tensor(tensor, names[tensor.name], own) for tensor in operator.outputs),
+            outputs=tuple(
+                _tensor(tensor, names[tensor.name], copy_graph) for tensor in operator.outputs
+            ),
             layer=layers[operator.layer],
         )
 
 
-def _tensor(tensor: Tensor, name: str, own: OperatorGraph) -> Tensor:
+def _tensor(tensor: Tensor, name: str, copy_graph: OperatorGraph) -> Tensor:
     """A tensor of a variant; one that the copy has keeps the names of its dims."""
-    known = own.tensors.get(name)
+    known = copy_graph.tensors.get(name)
     if known is not None and known.spec == tensor.spec:
         return known
     return msgspec.structs.replace(tensor, name=name)

@@ -33,9 +33,11 @@ def laid_alike(
     """The best plan with copies of a layer laid out alike where a step gets no longer than that of
     the fastest of some others, and by UNTIDY of it at most; None if there is no such plan.
     """
-    fitting = [own.prediction.step for own in others if own.fits(question.memory)]
-    most = min((best.step * (1 + UNTIDY), *(own for own in fitting if own >= best.step)))
-    plan, found = best.candidate.plan, list[Candidate]()
+    fitting = [candidate.prediction.step for candidate in others if candidate.fits(question.memory)]
+    most = min(
+        (best.step * (1 + UNTIDY), *(seconds for seconds in fitting if seconds >= best.step))
+    )
+    plan, candidates = best.candidate.plan, list[Candidate]()
 
     def cheap(roles: Codes) -> bool:
         if late():
@@ -46,11 +48,11 @@ def laid_alike(
             return False  # Layers alike would leave a stage of a pipeline twice.
         good = tried.prediction.step <= most and tried.fits(question.memory)
         good = good and not violations(tried.plan, question.constraints)
-        found.extend([tried] * good)
+        candidates.extend([tried] * good)
         return good
 
     tidied(best.roles, best.bench.node, cheap)
-    return found[-1] if found else None
+    return candidates[-1] if candidates else None
 
 
 def tidied(roles: Codes, node: Sequence[int], cheap: Callable[[Codes], bool]) -> Codes:
@@ -59,16 +61,16 @@ def tidied(roles: Codes, node: Sequence[int], cheap: Callable[[Codes], bool]) ->
     >>> tidied(np.array([[0], [1], [0]], np.int8), [0, 0, 0], lambda roles: True).tolist()
     [[0], [0], [0]]
     """
-    found = roles
+    current = roles
     for number in dict.fromkeys(node):
-        units = [unit for unit, own in enumerate(node) if own == number]
-        kinds = Counter(found[unit].tobytes() for unit in units)
+        units = [unit for unit, unit_node in enumerate(node) if unit_node == number]
+        kinds = Counter(current[unit].tobytes() for unit in units)
         if len(kinds) == 1:
             continue
         for kind, _ in kinds.most_common():
-            trial = found.copy()
+            trial = current.copy()
             trial[units] = np.frombuffer(kind, np.int8)
             if cheap(trial):
-                found = trial
+                current = trial
                 break
-    return found
+    return current

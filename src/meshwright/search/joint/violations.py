@@ -93,17 +93,17 @@ class _Check:
     def fix(self, name: str, value: str) -> Iterator[str]:
         """An option with another value, or units with another degree."""
         options = self.plan.options
-        found = {
+        actual = {
             "stages": str(self.stages),
             "micro-batches": str(options.micro_batches),
             "zero": str(options.zero),
             "shard-within": str(options.shard_within),
             "recompute": "yes" if options.recompute else "no",
         }.get(name)
-        if found is None:
+        if actual is None:
             yield from self._degrees(name, int(value))
-        elif found != value and not (name == "stages" and self._placed(value)):
-            yield f"'{name}={value}': the plan has {found}"
+        elif actual != value and not (name == "stages" and self._placed(value)):
+            yield f"'{name}={value}': the plan has {actual}"
 
     def _placed(self, stages: str) -> bool:
         """Whether one stage is wanted and units were placed one by one."""
@@ -112,7 +112,9 @@ class _Check:
     def _degrees(self, name: str, degree: int) -> Iterator[str]:
         for unit in self.plan.units:
             extents = unit.extents.get(name)
-            if extents is None or not all(_can_be_cut(extents, own, degree) for own in extents):
+            if extents is None or not all(
+                _can_be_cut(extents, extent, degree) for extent in extents
+            ):
                 continue
             ways = math.prod(
                 size

@@ -69,6 +69,6 @@ def warm_up() -> None:
     bounded(
         CostGraph([np.zeros(1)] * 4, dict.fromkeys(combinations(range(4), 2), np.zeros((1, 1))))
     )
-    made, kept = compiled.compilations()
+    fresh, kept = compiled.compilations()
     taken = time.monotonic() - began
-    _log.info("%d functions compiled, %d found on disk, in %.2f s", made, kept, taken)
+    _log.info("%d functions compiled, %d found on disk, in %.2f s", fresh, kept, taken)

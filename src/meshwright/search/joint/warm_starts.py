@@ -46,19 +46,19 @@ def starts(
     """The starts of plans with one micro-batch; `bench` is that of the graph as it was given, of
     which there are baselines by their origins.
     """
-    found: dict[object, WarmStart] = {}
-    for own in ranked:
-        options = own.candidate.plan.options
-        key = (id(own.bench), options)
-        if (options.micro_batches == 1 and len(found) < SETS) or key in found:
-            start = found.setdefault(key, WarmStart(own.bench, options, {}))
+    warm_starts: dict[object, WarmStart] = {}
+    for entry in ranked:
+        options = entry.candidate.plan.options
+        key = (id(entry.bench), options)
+        if (options.micro_batches == 1 and len(warm_starts) < SETS) or key in warm_starts:
+            start = warm_starts.setdefault(key, WarmStart(entry.bench, options, {}))
             if len(start.roles) < PLANS:
-                start.roles[f"{own.candidate.plan.origin} {len(start.roles) + 1}"] = own.roles
-    yield from found.values()
+                start.roles[f"{entry.candidate.plan.origin} {len(start.roles) + 1}"] = entry.roles
+    yield from warm_starts.values()
     afresh = {
-        own.candidate.plan.origin: own.roles
-        for own in ranked
-        if own.bench is bench and own.candidate.plan.origin in baselines
+        other.candidate.plan.origin: other.roles
+        for other in ranked
+        if other.bench is bench and other.candidate.plan.origin in baselines
     }
-    if found and afresh and len(bench.units) < LARGE:
-        yield WarmStart(bench, next(iter(found.values())).options, afresh, afresh=True)
+    if warm_starts and afresh and len(bench.units) < LARGE:
+        yield WarmStart(bench, next(iter(warm_starts.values())).options, afresh, afresh=True)

@@ -77,14 +77,14 @@ class MemoryWeigher:
                 summed = leg.port.back is not None and leg.port.back[split] == PARTIAL
                 along = (roles == split) & self._costing.shards
                 copies = copies * (np.where(along, sizes, 1).prod(axis=1) if summed else 1)
-            own = source.bytes / ways
-            wide = own * max(1.0, 4 / ITEM_BYTES[self._costing.graph.specs[source.name].dtype])
-            numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
-            sharded = own / copies if source.trained else own
-            total += sharded if self._zero == WHOLLY_SHARDED else own
+            share = source.bytes / ways
+            wide = share * max(1.0, 4 / ITEM_BYTES[self._costing.graph.specs[source.name].dtype])
+            numbers, copy = (wide, wide) if options.mixed else (share, 0.0)
+            sharded = share / copies if source.trained else share
+            total += sharded if self._zero == WHOLLY_SHARDED else share
             if source.trained:
                 # Micro-batches add gradients up whole.
-                total += sharded if self._zero and options.micro_batches == 1 else own
+                total += sharded if self._zero and options.micro_batches == 1 else share
                 updated = (STATES[options.optimizer] + UPDATE[options.optimizer]) * numbers + copy
                 total += updated / (copies if self._zero >= 1 else 1)
         return total
@@ -102,8 +102,8 @@ class MemoryWeigher:
             axis=1,
         )
         rows, which = np.unique(degrees, axis=0, return_inverse=True)
-        found = np.array([self._kept_of(number, dict(enumerate(row.tolist()))) for row in rows])
-        return found[which.reshape(-1)]
+        kept = np.array([self._kept_of(number, dict(enumerate(row.tolist()))) for row in rows])
+        return kept[which.reshape(-1)]
 
     def _kept_of(self, number: int, degrees: dict[int, int]) -> float:
         total = 0.0
@@ -128,26 +128,28 @@ def _keeping(graph: OperatorGraph, recompute: bool, count: int) -> tuple[tuple[_
     """
     operators, roots, specs = graph.named, view_roots(graph), graph.specs
     layers = run_again(graph, count) if recompute else {}
-    made = {t.name: layers.get(own.name) for own in graph.operators for t in own.outputs}
+    origins = {
+        t.name: layers.get(operator.name) for operator in graph.operators for t in operator.outputs
+    }
     taken = set[str]()
     alike: dict[tuple[_Keeps, ...], tuple[_Keeps, ...]] = {}
 
     def keeps(member: Member) -> _Keeps:
-        own = operators[member.operator]
-        layer = layers.get(own.name)
+        operator = operators[member.operator]
+        layer = layers.get(operator.name)
         saved = family_of(member.call).saved(member.call, member.wanted)
-        names = [*own.inputs, *(tensor.name for tensor in own.outputs)]
-        places = [*saved.inputs, *(len(own.inputs) + i for i in saved.outputs)]
-        found = []
+        names = [*operator.inputs, *(tensor.name for tensor in operator.outputs)]
+        places = [*saved.inputs, *(len(operator.inputs) + i for i in saved.outputs)]
+        kept = []
         for place in places if any(member.wanted) else ():
             name = names[place]
             root = None if name is None else roots[name]
-            if name is None or root is None or root in taken or root not in made:
+            if name is None or root is None or root in taken or root not in origins:
                 continue
-            if layer is None or made[root] != layer:
+            if layer is None or origins[root] != layer:
                 taken.add(root)
-                found.append((place, specs[root].bytes / max(1, specs[name].elements)))
-        return _Keeps(tuple(found), layer is not None)
+                kept.append((place, specs[root].bytes / max(1, specs[name].elements)))
+        return _Keeps(tuple(kept), layer is not None)
 
     every = [tuple(map(keeps, unit.members)) for unit in units(graph)]
-    return tuple(alike.setdefault(own, own) for own in every)
+    return tuple(alike.setdefault(unit_keeps, unit_keeps) for unit_keeps in every)

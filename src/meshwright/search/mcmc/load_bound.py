@@ -64,11 +64,11 @@ def shift(tasks: TaskGraph, log: MoveUndo, of: ResourceMembers, bits: Ints, load
         t = task[i]
         first, second = places[i, 0], places[i, 1]
         first_now, second_now = places_now[t, 0], places_now[t, 1]
-        there = live_now[t] and live[i] and first == first_now and second == second_now
+        unmoved = live_now[t] and live[i] and first == first_now and second == second_now
         for kind in range(hold.shape[1]):
             before = hold[i, kind] if live[i] else 0
             after = hold_now[t, kind] if live_now[t] else 0
-            if there:
+            if unmoved:
                 before, after = 0, after - before
             if before != 0:
                 add(of, bits, first, second, kind, -before, load)

@@ -164,10 +164,10 @@ def _rotate(
     if below(walk.random, 2):
         step = -step
     for i in range(count):
-        own, held = table.unit[i], 0
-        while room.role[own, f, held] != table.roles[i, f]:
+        unit, held = table.unit[i], 0
+        while room.role[unit, f, held] != table.roles[i, f]:
             held += 1
-        table.roles[i, f] = room.role[own, f, (held + step) % room.roles[own, f]]
+        table.roles[i, f] = room.role[unit, f, (held + step) % room.roles[unit, f]]
 
 
 @compiled

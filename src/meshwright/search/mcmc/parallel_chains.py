@@ -196,7 +196,7 @@ class _Run:
         self._spent = before.seconds if before else 0.0
         self.history: list[tuple[int, float, int]] = list(before.history) if before else []
         if before:
-            self.chains = [self._restored(own) for own in before.chains]
+            self.chains = [self._restored(chain) for chain in before.chains]
         else:
             self.chains = [
                 self._started(name, roles, seed + number)
@@ -308,8 +308,8 @@ class _Run:
 
     def _proposals_each(self) -> float:
         """How many proposals a chain can hope for."""
-        used, made = self.used, self.proposals
-        total = made / used if used > 0 and made else 0.0
+        used, proposals = self.used, self.proposals
+        total = proposals / used if used > 0 and proposals else 0.0
         return total / len(self.chains)
 
     def _take(self, chain: _Chain, roles: Codes) -> None:

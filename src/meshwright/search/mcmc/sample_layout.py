@@ -37,9 +37,9 @@ def random_layout(
     problem: StepModel, room: LayoutSpace, unit: int, random: NDArray[np.uint64]
 ) -> NDArray[np.int8]:
     """The roles of a layout."""
-    own, number = problem.units[unit], int(problem.times.type[unit])
-    given = {s: problem.allowed.degree(own, split.name) for s, split in enumerate(own.splits)}
-    start: Left = tuple((s, degree) for s, degree in given.items() if degree is not None)
+    group, number = problem.units[unit], int(problem.times.type[unit])
+    degrees = {s: problem.allowed.degree(group, split.name) for s, split in enumerate(group.splits)}
+    start: Left = tuple((s, degree) for s, degree in degrees.items() if degree is not None)
     lists = [room.role[unit, f, :count].tolist() for f, count in enumerate(room.roles[unit])]
     ways = _ways(lists, [factor.size for factor in problem.factors])
     for _ in range(TRIES if ways(0, start) else 0):
@@ -47,7 +47,7 @@ def random_layout(
         if key_of(number, roles, problem.prices.table, problem.times.table) >= 0:
             return roles
     raise InputError(
-        f"unit {own.name!r} may have hardly any of its layouts, or none",
+        f"unit {group.name!r} may have hardly any of its layouts, or none",
         "take away a constraint, or give fewer micro-batches",
     )
 
@@ -60,14 +60,14 @@ def _drawn(
     random: NDArray[np.uint64],
 ) -> Codes:
     roles = np.zeros(len(lists), np.int8)
-    for f, own in enumerate(lists):
-        after = [_after(left, role, problem.factors[f].size) for role in own]
+    for f, choices in enumerate(lists):
+        after = [_after(left, role, problem.factors[f].size) for role in choices]
         weights = [0 if rest is None else ways(f + 1, rest) for rest in after]
         drawn = below(random, sum(weights) // math.gcd(*weights)) * math.gcd(*weights)
         index = next(i for i, total in enumerate(accumulate(weights)) if drawn < total)
         rest = after[index]
         assert rest is not None, "what has no way on has no weight"
-        roles[f], left = own[index], rest
+        roles[f], left = choices[index], rest
     return roles
 
 

@@ -96,8 +96,8 @@ class Keeper:
 
 
 def _question(problem: StepModel, starts: Mapping[str, Codes], seed: int) -> str:
-    told = msgspec.json.encode((problem.graph, problem.cluster, problem.options, seed))
-    digest = hashlib.sha256(told)
+    encoded = msgspec.json.encode((problem.graph, problem.cluster, problem.options, seed))
+    digest = hashlib.sha256(encoded)
     room = space(problem)
     for array in (room.role, room.roles, problem.times.table.cuttable):
         digest.update(array.tobytes())

@@ -193,17 +193,17 @@ def first_not_before(
 @inlined
 def jump(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """The cursor passes the task at it, and if all is clean, all up to the next that is not."""
-    here, last = new.at[CURSOR], new.at[CURSOR] + 1
+    cursor, last = new.at[CURSOR], new.at[CURSOR] + 1
     if empty(new.dirty):
-        while new.at[IN_STOPS] > 0 and new.stops[0] < here:
+        while new.at[IN_STOPS] > 0 and new.stops[0] < cursor:
             new.stop[new.stops[0]] = 0
             new.at[IN_STOPS] = drop_first(new.stops, new.at[IN_STOPS])
         last = new.stops[0] if new.at[IN_STOPS] > 0 else state.size[0]
         if new.at[IN_QUEUE] > 0:
-            last = first_not_before(state, new, here + 1, last, new.at[SHIFT], new.queue[0])
-    end = latest_end(state, here, last) + new.at[SHIFT]
+            last = first_not_before(state, new, cursor + 1, last, new.at[SHIFT], new.queue[0])
+    end = latest_end(state, cursor, last) + new.at[SHIFT]
     new.at[MAKESPAN] = max(new.at[MAKESPAN], end)
-    vote(new, new.at[SHIFT], last - here)
+    vote(new, new.at[SHIFT], last - cursor)
     new.at[CURSOR] = last
 
 
@@ -212,8 +212,8 @@ def next_of_queue(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> int
     """The key of the first task of the queue if it comes before the cursor's, NEVER otherwise."""
     if new.at[IN_QUEUE] == 0:
         return NEVER
-    here = new.at[CURSOR]
-    if here < state.size[0] and key_at(state, new, here, new.at[SHIFT]) < new.queue[0]:
+    cursor = new.at[CURSOR]
+    if cursor < state.size[0] and key_at(state, new, cursor, new.at[SHIFT]) < new.queue[0]:
         return NEVER
     return int(new.queue[0])
 
@@ -233,10 +233,10 @@ def dirt(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool
 def step(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> bool:
     """Take one step; False if there is none left."""
     examine_all(graph, state, new)
-    here, shift = new.at[CURSOR], new.at[SHIFT]
+    cursor, shift = new.at[CURSOR], new.at[SHIFT]
     rows = state.uses
     key = next_of_queue(graph, state, new)
-    if key == NEVER and here == state.size[0]:
+    if key == NEVER and cursor == state.size[0]:
         return False
     if key != NEVER:
         t = key & ((1 << new.at[BITS]) - 1)
@@ -245,13 +245,13 @@ def step(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> bool:
         note_uses(graph, state, new.uses, t)
         rows = new.uses
     else:
-        t = state.order[here]
+        t = state.order[cursor]
         new.at[NOW] = state.ready[t] + shift
         if not marked(new, t):
             if dirt(graph, state, new, t):
                 mark(graph, state, new, t, WAITING)
                 return True
-            if new.watched[here] != new.at[EPOCH]:
+            if new.watched[cursor] != new.at[EPOCH]:
                 jump(graph, state, new)
                 return True
     moved = False
@@ -266,7 +266,7 @@ def step(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> bool:
             take_old(graph, state, new, t)
         else:
             new.at[STALE] = max(new.at[STALE], state.ready[t] + state.tail[t])
-        move_cursor(state, new, here + 1)
+        move_cursor(state, new, cursor + 1)
     else:
         new.at[CURSOR] += 1
         new.at[MAKESPAN] = max(new.at[MAKESPAN], new.at[NOW] + state.span[t])

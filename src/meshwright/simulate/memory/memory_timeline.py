@@ -80,15 +80,15 @@ class MemoryCurve(NamedTuple):
 
 def fullest(problem: StepModel, roles: Codes, timeline: Timeline) -> Held:
     """The fullest moment of the fullest device."""
-    curve = max(curves(problem, roles, timeline), key=lambda own: int(own.bytes.max()))
-    moment, own = int(curve.bytes.argmax()), curve.standing
+    curve = max(curves(problem, roles, timeline), key=lambda candidate: int(candidate.bytes.max()))
+    moment, standing = int(curve.bytes.argmax()), curve.standing
     return Held(
         framework=framework(problem.cluster.device, roles, int(curve.bytes.max())),
-        parameters=Bytes(round(own.parameters)),
+        parameters=Bytes(round(standing.parameters)),
         gradients=Bytes(int(curve.gradients[moment])),
-        optimizer=Bytes(round(own.optimizer)),
-        activations=Bytes(int(curve.kept[moment]) + round(own.inputs)),
-        workspace=Bytes(int(curve.passing[moment]) + round(own.libraries)),
+        optimizer=Bytes(round(standing.optimizer)),
+        activations=Bytes(int(curve.kept[moment]) + round(standing.inputs)),
+        workspace=Bytes(int(curve.passing[moment]) + round(standing.libraries)),
         device=curve.device,
         seconds=Seconds(int(curve.nanoseconds[moment]) / NANO),
     )
@@ -97,7 +97,7 @@ def fullest(problem: StepModel, roles: Codes, timeline: Timeline) -> Held:
 def together(problem: StepModel, roles: Codes, timeline: Timeline) -> Bytes:
     """What all devices hold, each at its fullest moment; classes of devices are equally large."""
     each = [int(curve.bytes.max()) for curve in curves(problem, roles, timeline)]
-    each = [own + framework(problem.cluster.device, roles, own) for own in each]
+    each = [peak + framework(problem.cluster.device, roles, peak) for peak in each]
     return Bytes(sum(each) * problem.cluster.devices // len(each))
 
 
@@ -121,21 +121,25 @@ def curves(problem: StepModel, roles: Codes, timeline: Timeline) -> Iterator[Mem
     gradients, tied = _Gradients(parts, clock, timeline), _Tied(parts, clock, timeline)
     fetched = _Fetched(parts, timeline) if problem.options.zero == WHOLLY_SHARDED else None
     known: dict[bytes, MemoryCurve] = {}
-    for device, own in devices(problem, roles):
+    for device, working in devices(problem, roles):
         # Devices for the same units hold the same.
-        if own.tobytes() not in known:
-            spans = [*_of_units(parts, clock, own), *passing.spans(own), *gradients.spans(own)]
-            spans += fetched.spans(clock, own) if fetched else ()
-            spans += tied.spans(own)
-            events = _events(spans, *gradients.steps(own))
-            known[own.tobytes()] = _curve(parts, own, events, timeline.makespan)
-        yield known[own.tobytes()]._replace(device=device)
+        if working.tobytes() not in known:
+            spans = [
+                *_of_units(parts, clock, working),
+                *passing.spans(working),
+                *gradients.spans(working),
+            ]
+            spans += fetched.spans(clock, working) if fetched else ()
+            spans += tied.spans(working)
+            events = _events(spans, *gradients.steps(working))
+            known[working.tobytes()] = _curve(parts, working, events, timeline.makespan)
+        yield known[working.tobytes()]._replace(device=device)
 
 
-def _curve(parts: ShardBytes, own: Flags, events: _Events, makespan: int) -> MemoryCurve:
+def _curve(parts: ShardBytes, working: Flags, events: _Events, makespan: int) -> MemoryCurve:
     """What a device holds on which some units work, given what comes and goes."""
     moments, change, what = events
-    last = sum(parts.lying.update[own].tolist())
+    last = sum(parts.lying.update[working].tolist())
     changes = np.concatenate(([0.0], change, [last]))
     kinds = np.concatenate(([PASSING], what, [PASSING]))
 
@@ -148,7 +152,7 @@ def _curve(parts: ShardBytes, own: Flags, events: _Events, makespan: int) -> Mem
         gradients=summed(GRADIENTS),
         kept=summed(KEPT),
         passing=summed(PASSING),
-        standing=parts.standing(own),
+        standing=parts.standing(working),
     )
 
 
@@ -160,14 +164,14 @@ def _events(spans: Sequence[MemorySpan], moments: Ints, gradients: Floats) -> _E
 
     Rows of (bytes, what) are sorted before moments are, which are many more.
     """
-    begin, end = (np.concatenate([own[i] for own in spans]) for i in (0, 1))
-    size = np.concatenate([own.size for own in spans])
-    what = np.repeat([own.what for own in spans], [len(own.size) for own in spans])
-    there = (size != 0)[:, None] & (end > begin)
+    begin, end = (np.concatenate([span[i] for span in spans]) for i in (0, 1))
+    size = np.concatenate([span.size for span in spans])
+    what = np.repeat([span.what for span in spans], [len(span.size) for span in spans])
+    present = (size != 0)[:, None] & (end > begin)
     first = np.zeros((len(moments), begin.shape[1]), np.bool_)
     first[:, 0] = True
     when = np.concatenate((begin, end, np.repeat(moments[:, None], begin.shape[1], axis=1)))
-    counts = np.concatenate((there, there, first))
+    counts = np.concatenate((present, present, first))
     change = np.concatenate((size, -size, gradients))
     kind = np.concatenate((what, what, np.full(len(moments), GRADIENTS)))
     rows = np.lexsort((kind, change))
@@ -191,16 +195,22 @@ class _Clock:
         """The same of backward tasks."""
 
 
-def _of_units(parts: ShardBytes, clock: _Clock, own: Flags) -> Iterator[MemorySpan]:
+def _of_units(parts: ShardBytes, clock: _Clock, working: Flags) -> Iterator[MemorySpan]:
     """What units' members keep, hand each other and need."""
-    back = np.flatnonzero(own & clock.flows)
-    reads, returns, returned = clock.reads[back], clock.returns[back], clock.returned[back]
-    yield MemorySpan(clock.reads[own], clock.read[own], np.array(parts.forward)[own], PASSING)
-    yield MemorySpan(reads, returned, np.array(parts.kept)[back], KEPT)
-    yield MemorySpan(returns, returned, np.array(parts.backward)[back], PASSING)
-    rerun = np.array(parts.rerun)[back]
+    backward = np.flatnonzero(working & clock.flows)
+    reads, returns, returned = (
+        clock.reads[backward],
+        clock.returns[backward],
+        clock.returned[backward],
+    )
+    yield MemorySpan(
+        clock.reads[working], clock.read[working], np.array(parts.forward)[working], PASSING
+    )
+    yield MemorySpan(reads, returned, np.array(parts.kept)[backward], KEPT)
+    yield MemorySpan(returns, returned, np.array(parts.backward)[backward], PASSING)
+    rerun = np.array(parts.rerun)[backward]
     if rerun.any():
-        layer = parts.inventory.layer[back]
+        layer = parts.inventory.layer[backward]
         again = np.full((layer.max() + 1, returns.shape[1]), np.iinfo(np.int64).max)
         np.minimum.at(again, layer, returns)
         yield MemorySpan(again[layer], returned, rerun, KEPT)
@@ -221,23 +231,25 @@ class _Gradients:
         self._end = timeline.end[task]
         self._begin = self._end - problem.tasks.duration[task]
 
-    def steps(self, own: Flags) -> tuple[Ints, Floats]:
+    def steps(self, working: Flags) -> tuple[Ints, Floats]:
         """Moments, and by how many bytes the gradients on a device on which some units work grow;
         they shrink when each device is left with its part of a sum.
         """
-        here = (own & self._clock.flows)[self._unit]
-        summed = here & self._travels
-        moments = np.concatenate((self._clock.returns[self._unit[here], 0], self._end[summed]))
-        return moments, np.concatenate((self._whole[here], (self._summed - self._whole)[summed]))
+        on_device = (working & self._clock.flows)[self._unit]
+        summed = on_device & self._travels
+        moments = np.concatenate((self._clock.returns[self._unit[on_device], 0], self._end[summed]))
+        return moments, np.concatenate(
+            (self._whole[on_device], (self._summed - self._whole)[summed])
+        )
 
-    def spans(self, own: Flags) -> Iterator[MemorySpan]:
+    def spans(self, working: Flags) -> Iterator[MemorySpan]:
         """What they take besides: the next one until it is added, and the row that is summed."""
-        here = (own & self._clock.flows)[self._unit]
-        unit = self._unit[here]
+        on_device = (working & self._clock.flows)[self._unit]
+        unit = self._unit[on_device]
         begin, end = self._clock.returns[unit].copy(), self._clock.returned[unit]
         begin[:, 0] = end[:, 0]
-        yield MemorySpan(begin, end, self._whole[here], PASSING)
-        summed = here & self._travels
+        yield MemorySpan(begin, end, self._whole[on_device], PASSING)
+        summed = on_device & self._travels
         begin, end = np.zeros((2, int(summed.sum()), begin.shape[1]), np.int64)
         begin[:, 0], end[:, 0] = self._begin[summed], self._end[summed]
         yield MemorySpan(begin, end, self._whole[summed], PASSING)
@@ -254,8 +266,8 @@ class _Tied:
             bones.parameters[bundle] & (bones.leg_unit != bones.source_maker[source])
         )
         self._maker, self._unit = bones.source_maker[source[legs]], bones.leg_unit[legs]
-        there = ways(bones.leg_there[legs], parts.degrees[self._unit])
-        self._copy = bones.source_bytes[source[legs]] / there
+        split_ways = ways(bones.leg_there[legs], parts.degrees[self._unit])
+        self._copy = bones.source_bytes[source[legs]] / split_ways
         wide = np.maximum(1.0, 4 / problem.joined.width[source[legs]])
         held = self._copy * (wide if problem.cluster.device.running.wide else 1.0)
         learns = bones.trained[source[legs]] & bones.leg_flows[legs]
@@ -265,21 +277,21 @@ class _Tied:
         self._returned = timeline.end[bones.back[bundle[legs], 0]]
         self._each_use = problem.options.zero == WHOLLY_SHARDED
 
-    def spans(self, own: Flags) -> Iterator[MemorySpan]:
+    def spans(self, working: Flags) -> Iterator[MemorySpan]:
         """Copies and gradients on a device on which some units work."""
-        here = own[self._unit] & ~own[self._maker]
-        if not here.any():
+        on_device = working[self._unit] & ~working[self._maker]
+        if not on_device.any():
             return
-        clock, unit = self._clock, self._unit[here]
+        clock, unit = self._clock, self._unit[on_device]
         reads, returns, returned = clock.reads[unit], clock.returns[unit], clock.returned[unit]
-        copy, gradient = self._copy[here], self._gradient[here]
+        copy, gradient = self._copy[on_device], self._gradient[on_device]
         if self._each_use:
             yield MemorySpan(reads, clock.read[unit], copy, PASSING)
             yield MemorySpan(returns, returned, np.where(clock.flows[unit], copy, 0.0), PASSING)
         else:
             last = np.where(clock.flows[unit, None], returned, clock.read[unit]).max(axis=1)
-            yield MemorySpan(*self._once(self._arrives[here], last), copy, PASSING)
-        yield MemorySpan(*self._once(returns[:, 0], self._returned[here]), gradient, GRADIENTS)
+            yield MemorySpan(*self._once(self._arrives[on_device], last), copy, PASSING)
+        yield MemorySpan(*self._once(returns[:, 0], self._returned[on_device]), gradient, GRADIENTS)
         later = returns.copy()
         later[:, 0] = returned[:, 0]
         yield MemorySpan(later, returned, gradient, PASSING)
@@ -306,14 +318,18 @@ class _Fetched:
         self._came = timeline.end[bones.carry[bundle]], timeline.end[bones.again[bundle]]
         """When it ends."""
 
-    def spans(self, clock: _Clock, own: Flags) -> Iterator[MemorySpan]:
+    def spans(self, clock: _Clock, working: Flags) -> Iterator[MemorySpan]:
         """Those on a device on which some units work."""
-        here, back = own[self.unit], (own & clock.flows)[self.unit]
-        yield MemorySpan(self.there[here], clock.read[self.unit[here]], self.size[here], PASSING)
-        yield MemorySpan(self.back[back], clock.returned[self.unit[back]], self.size[back], PASSING)
-        there, again = self._came
-        yield MemorySpan(self.there[here], there[here], self.size[here], PASSING)
-        yield MemorySpan(self.back[back], again[back], self.size[back], PASSING)
+        forward, backward = working[self.unit], (working & clock.flows)[self.unit]
+        yield MemorySpan(
+            self.there[forward], clock.read[self.unit[forward]], self.size[forward], PASSING
+        )
+        yield MemorySpan(
+            self.back[backward], clock.returned[self.unit[backward]], self.size[backward], PASSING
+        )
+        arrived, again = self._came
+        yield MemorySpan(self.there[forward], arrived[forward], self.size[forward], PASSING)
+        yield MemorySpan(self.back[backward], again[backward], self.size[backward], PASSING)
 
 
 class _Passing:
@@ -333,30 +349,32 @@ class _Passing:
         self.back = parts.inventory.passed_back & clock.flows[self.maker]
         self.leg_back = bones.leg_flows[legs]
 
-    def spans(self, own: Flags) -> Iterator[MemorySpan]:
+    def spans(self, working: Flags) -> Iterator[MemorySpan]:
         """Those on a device on which some units work."""
         clock = self.clock
-        here = own[self.maker]
-        made = here & ~self.kept & ~self.view
-        last = self._over(own, made, clock.read, np.maximum)
-        yield MemorySpan(clock.reads[self.maker[made]], last, self.made[made], PASSING)
-        back = here & self.back
-        first = self._over(own & clock.flows, back, clock.returns, np.minimum)
+        on_device = working[self.maker]
+        passing = on_device & ~self.kept & ~self.view
+        last = self._over(working, passing, clock.read, np.maximum)
+        yield MemorySpan(clock.reads[self.maker[passing]], last, self.made[passing], PASSING)
+        backward = on_device & self.back
+        first = self._over(working & clock.flows, backward, clock.returns, np.minimum)
         # The gradient of a view becomes that of what it is a view of.
         until = np.where(
-            self.view[back, None], clock.returns[self.maker[back]], clock.returned[self.maker[back]]
+            self.view[backward, None],
+            clock.returns[self.maker[backward]],
+            clock.returned[self.maker[backward]],
         )
-        yield MemorySpan(first, until, self.made[back], PASSING)
-        came = own[self.unit] & ~here[self.tensor]
+        yield MemorySpan(first, until, self.made[backward], PASSING)
+        came = working[self.unit] & ~on_device[self.tensor]
         read, returned = came & ~self.kept[self.tensor], came & self.leg_back
         unit = self.unit[read]
         yield MemorySpan(clock.reads[unit], clock.read[unit], self.read[read], PASSING)
         unit = self.unit[returned]
         yield MemorySpan(clock.returns[unit], clock.returned[unit], self.read[returned], PASSING)
 
-    def _over(self, own: Flags, which: Flags, times: Ints, extreme: np.ufunc) -> Ints:
+    def _over(self, working: Flags, which: Flags, times: Ints, extreme: np.ufunc) -> Ints:
         """The first or the last time at some tensors' makers and those readers that are meant."""
-        found = times[self.maker]
-        legs = np.flatnonzero(which[self.tensor] & own[self.unit])
-        extreme.at(found, self.tensor[legs], times[self.unit[legs]])
-        return found[which]
+        moments = times[self.maker]
+        legs = np.flatnonzero(which[self.tensor] & working[self.unit])
+        extreme.at(moments, self.tensor[legs], times[self.unit[legs]])
+        return moments[which]

@@ -101,7 +101,7 @@ def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> Piec
     cut = dict(zip(range(len(member.splits)), degrees, strict=False))
     piece, flows = member.piece(cut), any(member.wanted)
     whole: tuple[Spec | None, ...] = (*member.call.inputs, *member.call.outputs)
-    own: tuple[Spec | None, ...] = (*piece.inputs, *piece.outputs)
+    cut_specs: tuple[Spec | None, ...] = (*piece.inputs, *piece.outputs)
     family, kept, extra = family_of(piece), [], 0
     if flows:
         saved = family.saved(piece, member.wanted)
@@ -109,10 +109,10 @@ def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> Piec
         extra = round(share * saved.extra)
         slots = (*saved.inputs, *(len(piece.inputs) + index for index in saved.outputs))
         for slot in slots:
-            part, all_of_it = own[slot], whole[slot]
+            part, all_of_it = cut_specs[slot], whole[slot]
             if part is not None and all_of_it is not None:
                 kept.append((slot, share * part.elements / max(1, all_of_it.elements)))
-    sizes = tuple(None if spec is None else int(spec.bytes) for spec in own)
+    sizes = tuple(None if spec is None else int(spec.bytes) for spec in cut_specs)
     if not flows:
         return PieceBytes(0, (), sizes, 0)
     more, scratch = _beside(piece, software)
@@ -130,11 +130,11 @@ def pieces_known(
 @once
 def micro_ways(graph: OperatorGraph, micro_batches: int) -> Ints:
     """[units, splits] how many ways micro-batches cut a split."""
-    found = np.ones((len(units(graph)), MOST_SPLITS), np.int64)
+    ways = np.ones((len(units(graph)), MOST_SPLITS), np.int64)
     for number, unit in enumerate(units(graph)):
         for split in range(len(unit.splits)):
-            found[number, split] = unit.micro_ways(split, micro_batches)
-    return found
+            ways[number, split] = unit.micro_ways(split, micro_batches)
+    return ways
 
 
 @once
@@ -156,20 +156,22 @@ class _Draft:
             for member in unit.members
             for tensor in self.operators[member.operator].outputs
         }
-        made = dict.fromkeys(root for t in self.maker if (root := self.roots[t]) in self.maker)
-        self.number = {root: number for number, root in enumerate(made)}
+        produced = dict.fromkeys(root for t in self.maker if (root := self.roots[t]) in self.maker)
+        self.number = {root: number for number, root in enumerate(produced)}
         self.staying = self._staying()
 
     def _staying(self) -> set[str]:
         """What is read outside of the layer that makes it, and so does not come from a rerun."""
-        found = {self.roots[name] for name in self.graph.outputs}
-        maker = {t.name: own.name for own in self.graph.operators for t in own.outputs}
+        staying = {self.roots[name] for name in self.graph.outputs}
+        maker = {
+            t.name: producer.name for producer in self.graph.operators for t in producer.outputs
+        }
         for operator in self.graph.operators:
             layer = self.layers.get(operator.name)
             for root in {self.roots[name] for name in operator.inputs if name is not None}:
                 if root in maker and self.layers.get(maker[root]) != layer:
-                    found.add(root)
-        return found
+                    staying.add(root)
+        return staying
 
     def finished(self) -> SavedTensors:
         layers = [self.layers.get(unit.name) for unit in self.units]
@@ -194,28 +196,30 @@ class _Draft:
     def _kinds(self) -> list[int]:
         numbers: dict[object, int] = {}
         alike = (tuple((m.call, m.wanted, m.splits) for m in unit.members) for unit in self.units)
-        return [numbers.setdefault(own, len(numbers)) for own in alike]
+        return [numbers.setdefault(signature, len(numbers)) for signature in alike]
 
     def _handled(self, unit: OpGroup) -> list[HandledTensors]:
         leaving = {port.tensor for port in unit.outputs}
-        own = [self.operators[member.operator] for member in unit.members]
-        inside = {t.name for operator in own for t in operator.outputs if t.name not in leaving}
+        operators = [self.operators[member.operator] for member in unit.members]
+        inside = {
+            t.name for operator in operators for t in operator.outputs if t.name not in leaving
+        }
         inside = {name for name in inside if self.roots[name] == name}
         return [
             self._of_member(member, operator, inside)
-            for member, operator in zip(unit.members, own, strict=True)
+            for member, operator in zip(unit.members, operators, strict=True)
         ]
 
-    def _of_member(self, member: Member, own: Operator, inside: set[str]) -> HandledTensors:
-        names = (*own.inputs, *(tensor.name for tensor in own.outputs))
+    def _of_member(self, member: Member, operator: Operator, inside: set[str]) -> HandledTensors:
+        names = (*operator.inputs, *(tensor.name for tensor in operator.outputs))
         roots = [None if name is None else self.roots[name] for name in names]
-        repeated = own.name in self.layers
-        made = {tensor.name for tensor in own.outputs}
+        repeated = operator.name in self.layers
+        produced = {tensor.name for tensor in operator.outputs}
         return HandledTensors(
             flows=any(member.wanted),
             root=tuple(FOREIGN if r is None else self.number.get(r, FOREIGN) for r in roots),
             again=tuple(repeated and root not in self.staying for root in roots),
-            extra_again=repeated and not self.staying & made,
+            extra_again=repeated and not self.staying & produced,
             inside=tuple(
                 (slot, self.number[name], bool(self.graph.consumers[name]))
                 for slot, name in enumerate(names)

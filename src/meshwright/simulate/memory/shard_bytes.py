@@ -113,16 +113,18 @@ class ShardBytes:
         graph, micro = self.problem.graph, self.problem.options.micro_batches
         ways = 1
         for unit, row in zip(self.problem.units, self.degrees.tolist(), strict=True):
-            samples = (row[s] for s, own in enumerate(unit.splits) if own.name == SAMPLE)
+            samples = (row[s] for s, split in enumerate(unit.splits) if split.name == SAMPLE)
             ways = max(ways, next(samples, 1))
         fed = sum(tensor.spec.bytes for tensor in graph.inputs)
         return sum(tensor.spec.bytes for tensor in graph.buffers) + fed / ways / micro
 
     def _lying(self) -> ParameterBytes:
         """The parameters that lie with each unit, and what belongs to them."""
-        own, count = parameters_of(self.problem), len(self.problem.units)
-        unit = self.problem.bones.source_maker[own]
-        each = (np.bincount(unit, weights=size, minlength=count) for size in lying_each(self, own))
+        sources, count = parameters_of(self.problem), len(self.problem.units)
+        unit = self.problem.bones.source_maker[sources]
+        each = (
+            np.bincount(unit, weights=size, minlength=count) for size in lying_each(self, sources)
+        )
         return ParameterBytes(*(size.astype(np.float64) for size in each))
 
     def _weigh_pieces(self) -> None:
@@ -134,52 +136,54 @@ class ShardBytes:
         ]
         for unit, handled in enumerate(self.inventory.handled):
             where = self.roles[unit].tobytes()
-            for own, piece in zip(handled, cut[unit], strict=True):
-                if own.flows:
-                    self._weigh_kept(unit, own, piece, where, seen)
+            for member, piece in zip(handled, cut[unit], strict=True):
+                if member.flows:
+                    self._weigh_kept(unit, member, piece, where, seen)
         for unit, handled in enumerate(self.inventory.handled):
-            for own, piece in zip(handled, cut[unit], strict=True):
-                there, back = passing_inside(own, piece, self._kept)
-                self.forward[unit] = max(self.forward[unit], there)
-                self.backward[unit] = max(self.backward[unit], back)
+            for member, piece in zip(handled, cut[unit], strict=True):
+                forward, backward = passing_inside(member, piece, self._kept)
+                self.forward[unit] = max(self.forward[unit], forward)
+                self.backward[unit] = max(self.backward[unit], backward)
 
     def _weigh_kept(
         self,
         unit: int,
-        own: HandledTensors,
+        member: HandledTensors,
         piece: PieceBytes,
         where: bytes,
         seen: set[tuple[int, bytes]],
     ) -> None:
         """Count what a member keeps: as kept, or as there again when its layer runs again."""
         again = self.problem.rates.again[unit]
-        (self.rerun if again and own.extra_again else self.kept)[unit] += piece.extra
+        (self.rerun if again and member.extra_again else self.kept)[unit] += piece.extra
         for slot, share in piece.kept:
-            root = own.root[slot]
+            root = member.root[slot]
             if root == FOREIGN or (root, where) in seen:
                 continue
             seen.add((root, where))
             size = self.inventory.root_bytes[root] * share
-            if again and own.again[slot]:
+            if again and member.again[slot]:
                 self.rerun[unit] += size
             else:
                 self.kept[unit] += size
                 self._kept.add(root)
 
 
-def passing_inside(own: HandledTensors, piece: PieceBytes, kept: Container[int]) -> tuple[int, int]:
+def passing_inside(
+    member: HandledTensors, piece: PieceBytes, kept: Container[int]
+) -> tuple[int, int]:
     """What a member reads and makes that stays in its unit, and what it needs besides.
 
     In the forward pass, where what is kept does not count, and in the backward pass.
     """
     touched = {
         root: (size, read)
-        for slot, root, read in own.inside
+        for slot, root, read in member.inside
         if (size := piece.bytes[slot]) is not None
     }
-    there = sum(size for root, (size, _) in touched.items() if root not in kept)
+    forward = sum(size for root, (size, _) in touched.items() if root not in kept)
     handed = sum(size for size, read in touched.values() if read)
-    return there, handed + piece.scratch if own.flows else 0
+    return forward, handed + piece.scratch if member.flows else 0
 
 
 def devices(problem: StepModel, roles: Codes) -> Iterator[tuple[str, Flags]]:
@@ -187,8 +191,8 @@ def devices(problem: StepModel, roles: Codes) -> Iterator[tuple[str, Flags]]:
     places = problem.places
     inside = np.zeros((len(places.kind), len(roles)), np.bool_)
     rows: dict[bytes, list[int]] = {}
-    for unit, own in enumerate(roles):
-        rows.setdefault(own.tobytes(), []).append(unit)
+    for unit, row in enumerate(roles):
+        rows.setdefault(row.tobytes(), []).append(unit)
     for units in rows.values():
         cube = subcube(roles[units[0]], places.radix)
         resources = places.set_resource[places.set_start[cube] : places.set_start[cube + 1]]
@@ -214,13 +218,13 @@ def communicators(roles: Codes) -> int:
     >>> communicators(np.array([[0, 0, 1], [0, 0, -1], [2, 2, 2]], np.int8))
     3
     """
-    found = {
+    groups = {
         tuple(f for f, other in enumerate(row) if other == role)
         for row in np.unique(roles, axis=0).tolist()
         for role in row
         if role >= 0
     }
-    return len(found) + int((roles < PARTIAL).any())
+    return len(groups) + int((roles < PARTIAL).any())
 
 
 def framework(device: Device, roles: Codes, tensors: int) -> Bytes:
@@ -234,8 +238,8 @@ def framework(device: Device, roles: Codes, tensors: int) -> Bytes:
 
 def ways(states: Bytes8, degrees: Ints) -> Ints:
     """Into how many parts tensors are cut, given their states under each split and its degree."""
-    found: Ints = np.where(states >= 0, degrees, 1).prod(axis=1)
-    return found
+    counts: Ints = np.where(states >= 0, degrees, 1).prod(axis=1)
+    return counts
 
 
 def pieces(problem: StepModel, unit: int, cut: tuple[int, ...]) -> tuple[PieceBytes, ...]:
@@ -265,38 +269,38 @@ def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
     problem, bones, options = parts.problem, parts.problem.bones, parts.problem.options
     unit = bones.source_maker[sources]
     degrees = parts.degrees[unit]
-    own = bones.source_bytes[sources] / ways(bones.source_there[sources], degrees)
+    share = bones.source_bytes[sources] / ways(bones.source_there[sources], degrees)
     summed = bones.leg_back[problem.joined.first_leg[sources]] == PARTIAL
     copies = np.where(summed, parts.shards[unit], 1).prod(axis=1)
-    wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
-    numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
+    wide = share * np.maximum(1.0, 4 / problem.joined.width[sources])
+    numbers, copy = (wide, wide) if options.mixed else (share, np.zeros(len(share)))
     software = problem.cluster.device.running
-    held = wide if software.wide else own
+    held = wide if software.wide else share
     if software.gradient_bytes:
         narrow = problem.joined.width[sources] == SIXTEEN_BITS
-        held = np.where(narrow, own * software.gradient_bytes / SIXTEEN_BITS, held)
+        held = np.where(narrow, share * software.gradient_bytes / SIXTEEN_BITS, held)
     trained = bones.trained[sources]
-    cut = np.ones(len(own))
+    cut = np.ones(len(share))
     if options.zero:
         rows = _rows(problem, sources, degrees)
         cut = np.where(trained, rows / -(-rows // copies), 1.0)
     return ParameterBytes(
-        parameters=own / cut if options.zero == WHOLLY_SHARDED else own,
+        parameters=share / cut if options.zero == WHOLLY_SHARDED else share,
         gradients=np.where(trained, held, 0.0),
         summed=np.where(trained, held / cut, 0.0),
         optimizer=np.where(trained, (STATES[options.optimizer] * numbers + copy) / cut, 0.0),
         update=np.where(trained, UPDATE[options.optimizer] * numbers / cut, 0.0),
-        fetched=own - own / cut if options.zero == WHOLLY_SHARDED else np.zeros(len(own)),
+        fetched=share - share / cut if options.zero == WHOLLY_SHARDED else np.zeros(len(share)),
     )
 
 
 def _rows(problem: StepModel, sources: Ints, degrees: Ints) -> Ints:
     """[rows] of parameters: into what the largest pieces can be cut (`lower.buckets`)."""
-    shape, there = problem.joined.shape[sources], problem.bones.source_there[sources]
-    for split in range(there.shape[1]):
-        own = np.flatnonzero(there[:, split] >= 0)
-        dim = there[own, split].astype(np.int64)
-        shape[own, dim] = -(-shape[own, dim] // degrees[own, split])
+    shape, states = problem.joined.shape[sources], problem.bones.source_there[sources]
+    for split in range(states.shape[1]):
+        cut_rows = np.flatnonzero(states[:, split] >= 0)
+        dim = states[cut_rows, split].astype(np.int64)
+        shape[cut_rows, dim] = -(-shape[cut_rows, dim] // degrees[cut_rows, split])
     first = (shape > 1).argmax(axis=1)
     rows: Ints = shape[np.arange(len(shape)), first]
     return np.where(problem.joined.stacked[sources], shape[:, :2].prod(axis=1), rows)

@@ -153,6 +153,6 @@ def _expert(row: PublishedRow, among: int, assumed: list[str]) -> int:
     wanted = row.ep or 1
     if "MoE" not in row.note or among % wanted == 0:
         return wanted if "MoE" in row.note else 1
-    found = max(n for n in divisors(among) if wanted % n == 0)
-    assumed.append(f"experts {found} ways instead of {wanted}, on {among} devices")
-    return found
+    degree = max(n for n in divisors(among) if wanted % n == 0)
+    assumed.append(f"experts {degree} ways instead of {wanted}, on {among} devices")
+    return degree

@@ -41,12 +41,12 @@ def key_of(row: PublishedRow) -> Key:
 
 def folds_of(rows: Iterable[PublishedRow]) -> Mapping[Key, int]:
     """The fold of every GPU, source and model."""
-    found: dict[Key, int] = {}
+    folds: dict[Key, int] = {}
     dealt: dict[str, int] = {}
     for key in sorted({key_of(row) for row in rows}):
-        found[key] = dealt.setdefault(key[0], 0) % FOLDS
+        folds[key] = dealt.setdefault(key[0], 0) % FOLDS
         dealt[key[0]] += 1
-    return found
+    return folds
 
 
 def fold_rates() -> Mapping[str, Mapping[str, FoldRates]]:
@@ -56,8 +56,8 @@ def fold_rates() -> Mapping[str, Mapping[str, FoldRates]]:
 
 def held_out(cluster: Cluster, fold: int) -> Cluster:
     """A machine of the catalogue with rates that were fitted without a fold."""
-    own = fold_rates()[str(fold)].get(cluster.name)
-    if own is None:
+    fitted = fold_rates()[str(fold)].get(cluster.name)
+    if fitted is None:
         return cluster
-    fusing = UNSET if own.fusing is None else own.fusing
-    return replace(cluster, device=replace(cluster.device, rates=own.rates, fusing=fusing))
+    fusing = UNSET if fitted.fusing is None else fitted.fusing
+    return replace(cluster, device=replace(cluster.device, rates=fitted.rates, fusing=fusing))

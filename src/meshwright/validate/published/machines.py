@@ -131,13 +131,13 @@ def _gradient_bytes(row: PublishedRow) -> float:
     """Of BigScience's A100s: 16-bit gradients, since 2022-02-28 besides them a copy in float32 and
     gathered parameters (DeepSpeed's BF16_Optimizer). Of all others as they are wide.
     """
-    told = re.search(r"measured (2022-\d\d-\d\d)", row.note)
-    if told is None or not row.source.startswith("BigScience"):
+    match = re.search(r"measured (2022-\d\d-\d\d)", row.note)
+    if match is None or not row.source.startswith("BigScience"):
         return 0.0
-    return 8.0 if told[1] >= "2022-02-28" else 2.0
+    return 8.0 if match[1] >= "2022-02-28" else 2.0
 
 
 def _release(row: PublishedRow) -> float | None:
     """The release of Megatron-Bridge that a row is of: 26.04 of "26.04.01"."""
-    told = re.match(r"Megatron-Bridge performance (\d+\.\d+)", row.source)
-    return float(told[1]) if told else None
+    match = re.match(r"Megatron-Bridge performance (\d+\.\d+)", row.source)
+    return float(match[1]) if match else None

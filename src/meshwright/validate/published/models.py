@@ -99,11 +99,11 @@ def _attended(row: PublishedRow, positions: int) -> float:
     return 1.0
 
 
-def _experts(row: PublishedRow, told: re.Match[str], inner: int) -> dict[str, int]:
+def _experts(row: PublishedRow, match: re.Match[str], inner: int) -> dict[str, int]:
     """The sizes of a mixture."""
-    count, chosen = int(told[1]), int(told[2])
+    count, chosen = int(match[1]), int(match[2])
     sizes = {"experts": count // 2 if "every other layer" in row.note else count, "chosen": chosen}
-    if told[3] or "MLA" in row.note:
+    if match[3] or "MLA" in row.note:
         sizes["shared"] = inner
     return sizes | (LATENT if "MLA" in row.note else {})
 

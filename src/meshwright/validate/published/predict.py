@@ -93,7 +93,7 @@ class Predictor:
 
     def __init__(self, graph_of: GraphOf, folds: Mapping[Key, int] = NO_FOLDS) -> None:
         self._folds = folds
-        self._template = lru_cache(maxsize=None)(lambda own: captured_template(own, graph_of))
+        self._template = lru_cache(maxsize=None)(lambda name: captured_template(name, graph_of))
         self._shaped = lru_cache(maxsize=4)(self._shape)
         self._known: dict[PublishedQuestion, JudgedRow] = {}
 
@@ -118,12 +118,12 @@ class Predictor:
     def _predict(self, row: PublishedRow, question: PublishedQuestion) -> JudgedRow:
         layout = question.layout
         simulation, assumed = self.simulated(question)
-        found = simulation.prediction
+        prediction = simulation.prediction
         return JudgedRow(
             row=row,
-            predicted_s=found.step,
-            predicted_bytes=found.memory.total,
-            fits=not found.missing,
+            predicted_s=prediction.step,
+            predicted_bytes=prediction.memory.total,
+            fits=not prediction.missing,
             config=str(layout.config),
             assumed=(*layout.assumed, *assumed),
         )
@@ -190,6 +190,7 @@ def _machines(cluster: Cluster) -> Iterator[Cluster]:
 def _frozen(graph: OperatorGraph) -> OperatorGraph:
     """A model of which only weights of one dim are trained: norms."""
     parameters = tuple(
-        replace(own, trainable=len(own.tensor.dims) == 1) for own in graph.parameters
+        replace(parameter, trainable=len(parameter.tensor.dims) == 1)
+        for parameter in graph.parameters
     )
     return replace(graph, parameters=parameters)

@@ -124,9 +124,9 @@ def _step(
     cells: dict[str, str], gpus: int | None, seq: int | None, batch: int | None
 ) -> Seconds | None:
     """Seconds of a step, as given or by throughput."""
-    given = _number(cells.get("step_s_if_derivable", ""))
-    if given is not None:
-        return Seconds(given)
+    stated = _number(cells.get("step_s_if_derivable", ""))
+    if stated is not None:
+        return Seconds(stated)
     value, metric = _number(cells.get("value", "")), cells.get("metric", "")
     if value is None:
         return None

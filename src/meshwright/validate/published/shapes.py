@@ -76,10 +76,10 @@ def _attending(graph: OperatorGraph, share: float) -> OperatorGraph:
     if share == 1.0:
         return graph
     operators = tuple(
-        replace(own, attributes=tuple(sorted((*own.attributes, ("attended", share)))))
-        if own.kind == ATTENTION
-        else own
-        for own in graph.operators
+        replace(operator, attributes=tuple(sorted((*operator.attributes, ("attended", share)))))
+        if operator.kind == ATTENTION
+        else operator
+        for operator in graph.operators
     )
     return replace(graph, operators=operators)
 
@@ -96,7 +96,7 @@ def _told(sizes: Mapping[str, int], batch: int) -> dict[str, int]:
     heads, sequence = sizes["heads"], sizes["sequence"]
     width = sizes.get("width") or sizes["hidden"] // heads
     shared = sizes["key_value_heads"]
-    told = {
+    named_sizes = {
         **sizes,
         "batch": batch,
         "rows": batch * sequence,
@@ -106,13 +106,13 @@ def _told(sizes: Mapping[str, int], batch: int) -> dict[str, int]:
         "keys": shared * width,
     }
     if "chosen" in sizes:
-        told["choices"] = batch * sequence * sizes["chosen"]
+        named_sizes["choices"] = batch * sequence * sizes["chosen"]
     if "rotary" in sizes:
         rotary, latent = sizes["rotary"], sizes["latent"]
-        told |= {
+        named_sizes |= {
             "half rotary": rotary // 2,
             "narrow": latent + rotary,
             "turning": width + rotary,
             "all turning": heads * (width + rotary),
         }
-    return told
+    return named_sizes
