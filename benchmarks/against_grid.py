@@ -47,7 +47,7 @@ from meshwright.cost.backend import NCCL
 from meshwright.cost.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.sweep import Failed, sweep
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

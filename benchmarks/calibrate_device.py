@@ -352,15 +352,15 @@ def _interleaved(lists: Iterable[Iterable[Call]]) -> Iterator[Call]:
 
 def _calibrated(session: Session, calls: Iterable[Call], until: float) -> None:
     """Measure into the table until so many seconds of the budget are spent."""
-    told = time.monotonic()
+    last_line = time.monotonic()
     wanted = [call for call in calls if _text(call) not in session.lost]
     command = session.findings.origin.command
 
     def progress(done: int, total: int, call: Call) -> None:
-        nonlocal told
+        nonlocal last_line
         session.tried(_text(call))
-        if time.monotonic() - told > 20:
-            told = time.monotonic()
+        if time.monotonic() - last_line > 20:
+            last_line = time.monotonic()
             print(f"{session.spent:6.0f} s: {done} of {total} calls, now {call.kind}", flush=True)
 
     def work() -> None:

@@ -22,7 +22,7 @@ from meshwright.explain.decisions import explain
 from meshwright.explain.evaluate_plan import question_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.simulation import prices_of
 
 FILE = Path(__file__).with_suffix(".jsonl")

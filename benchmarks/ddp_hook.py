@@ -24,8 +24,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import meshwright
-from meshwright.capture.example import Example, Step
 from meshwright.capture.load import load_example
+from meshwright.capture.source.example import Example, Step
 from meshwright.cluster.model import Cluster
 from meshwright.collectives import dsl
 from meshwright.collectives.reduction_plan import ReductionPlan
@@ -129,8 +129,8 @@ def main() -> None:
     for way, seconds in taken.items():
         middle = statistics.median(seconds)
         print(
-            f"{way} | {1e3 * middle:.0f} ms | {1e3 * min(seconds):.0f} to {1e3 * max(seconds):.0f} | "
-            f"{plain / middle:.2f} times as fast as DDP"
+            f"{way} | {1e3 * middle:.0f} ms | {1e3 * min(seconds):.0f} to "
+            f"{1e3 * max(seconds):.0f} | {plain / middle:.2f} times as fast as DDP"
         )
     print(f"load average {os.getloadavg()[0]:.1f}")
 

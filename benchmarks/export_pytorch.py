@@ -161,7 +161,7 @@ def make(case: Case, folder: Path) -> None:
     from meshwright.export.write import exported
     from meshwright.search.budget import Budget
     from meshwright.search.joint.planner import best_plan
-    from meshwright.search.joint.question import PlanRequest
+    from meshwright.search.joint.request.question import PlanRequest
 
     batch = 16
     graph = load_model(case.model, batch).graph
@@ -200,7 +200,7 @@ def make(case: Case, folder: Path) -> None:
 def train(case: Case, folder: Path, rank: int) -> None:
     """One rank: the script's training; the first rank compares."""
     torch.set_num_threads(1)
-    from meshwright.capture.example import Example
+    from meshwright.capture.source.example import Example
     from meshwright.run.single_device import train_alone
 
     sys.path.insert(0, str(folder))

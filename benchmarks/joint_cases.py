@@ -22,7 +22,7 @@ from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
 from meshwright.search.joint.phases import SearchStatus
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

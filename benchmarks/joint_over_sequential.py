@@ -19,7 +19,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from papers import _seconds
 from sequential import sequential
 

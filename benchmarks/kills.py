@@ -166,9 +166,9 @@ def main(times: int, home: Home | None = None) -> int:
             exact = sum(one.named == {one.step} for one in alike)
             seconds = [one.seconds for one in alike]
             print(
-                f"{len(alike)} {how}: {sum(one.as_stated for one in alike)} as stated, step exact in "
-                f"{exact}; seconds until all others ended: median {statistics.median(seconds):.2f},"
-                f" most {max(seconds):.2f}"
+                f"{len(alike)} {how}: {sum(one.as_stated for one in alike)} as stated, step "
+                f"exact in {exact}; seconds until all others ended: median "
+                f"{statistics.median(seconds):.2f}, most {max(seconds):.2f}"
             )
     print(f"{good} of {times} as stated, {RANKS} ranks; load average {os.getloadavg()[0]:.2f}")
     return 0 if good == times else 1

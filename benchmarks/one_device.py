@@ -26,10 +26,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.capture.dtypes import torch_dtype
-from meshwright.capture.example import Step
 from meshwright.capture.execute import values_of
 from meshwright.capture.load import load_example, load_model
+from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.source.example import Step
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.file import load_plan

@@ -10,7 +10,7 @@ from meshwright.base.units import format_bandwidth, format_seconds
 from meshwright.cli.console import new_console
 from meshwright.cluster.model import Cluster
 from meshwright.report.tables import new_table
-from meshwright.report.validations import table_of_errors, table_of_gains
+from meshwright.report.text.validations import table_of_errors, table_of_gains
 from meshwright.validate.bed_rows import Record, Result, cases, described
 from meshwright.validate.bed_summary import BedSummary, summarize_bed, timings
 from p2_testbed_cases import Campaign, predictions

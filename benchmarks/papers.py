@@ -59,7 +59,7 @@ from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from meshwright.search.sweep import Failed, sweep
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

@@ -30,8 +30,8 @@ def report(name: str, rules: Sequence[Rule], judge: Callable[[Rule], Verdict]) -
     summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{name}: {len(rules)} rules, {summary}; {seconds:.1f} s, {len(rules) / seconds:.1f} rules/s, "
-        f"{cases / seconds:.0f} cases/s, {peak:.0f} MiB"
+        f"{name}: {len(rules)} rules, {summary}; {seconds:.1f} s, {len(rules) / seconds:.1f} "
+        f"rules/s, {cases / seconds:.0f} cases/s, {peak:.0f} MiB"
     )
 
 

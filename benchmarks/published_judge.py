@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from meshwright.base.files import write_whole
-from meshwright.report.published import describe_published
+from meshwright.report.text.published import describe_published
 from meshwright.validate.bands import bands_of
 from meshwright.validate.published.folds import folds_of
 from meshwright.validate.published.predict import JudgedRow, Predictor

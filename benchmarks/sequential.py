@@ -16,9 +16,15 @@ import numpy as np
 from meshwright.graph.counts import gradients_of
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
-from meshwright.search.joint.explore_rewrites import Chain, Costs, Evaluate, algebra, variants
-from meshwright.search.joint.segments import GraphSegment, gradients_within, segments
-from meshwright.search.joint.stitch import recomposed
+from meshwright.search.joint.algebra.explore_rewrites import (
+    Chain,
+    Costs,
+    Evaluate,
+    algebra,
+    variants,
+)
+from meshwright.search.joint.algebra.segments import GraphSegment, gradients_within, segments
+from meshwright.search.joint.algebra.stitch import recomposed
 
 SecondsOf = Callable[[Call, Wanted], float]
 """Both passes of an operator, the backward one for the gradients that are wanted."""

@@ -185,7 +185,8 @@ def main(count: int, seed: int) -> None:
         middle = statistics.median(step_ratios)
         least, most = min(step_ratios), max(step_ratios)
         print(
-            f"{name:<18} {len(step_ratios):>5}  {exact:>12}  {least:>5.3f}  {middle:>6.3f}  {most:>4.3f}"
+            f"{name:<18} {len(step_ratios):>5}  {exact:>12}  {least:>5.3f}  {middle:>6.3f}  "
+            f"{most:>4.3f}"
         )
 
 

@@ -84,7 +84,8 @@ def told(rows: Sequence[Row]) -> None:
         )
     judgement = judged(rows)
     print(
-        f"order kept in {judgement.kept} of {judgement.pairs} pairs that differ by more than {APART:.0%}; "
+        f"order kept in {judgement.kept} of {judgement.pairs} pairs that differ by more than "
+        f"{APART:.0%}; "
         f"median error {judgement.error:.0%}; found plans faster than data parallelism in "
         f"{judgement.faster} of {judgement.promised} cases where it was predicted"
     )

@@ -18,8 +18,8 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
+from meshwright.capture.source.example import Example
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan

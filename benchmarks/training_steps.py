@@ -52,7 +52,7 @@ from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.training import TrainingTask, train
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import CollectivePrices

@@ -124,7 +124,7 @@ BODY = 60
 """Lines of a function below its signature and docstring, at most."""
 
 LONGER_FUNCTIONS = {
-    "cli/plan.py:plan": 96,
+    "cli/verbs/plan.py:plan": 96,
     "rewrite/language/compute.py:compute": 61,
     "rewrite/verify/defined.py:_element": 66,
     "simulate/assign.py:_lay_way": 61,

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from meshwright import Cluster, Pricer, Ranker, Reduction, rank
-from meshwright.report.drawing import draw_placement
-from meshwright.report.placements import table_of_placements
+from meshwright.report.text.drawing import draw_placement
+from meshwright.report.text.placements import table_of_placements
 from meshwright.report.words import explain_ranking
 
 COMMAND = "meshwright place --nodes 4 --axes data=4,tensor=16 --reduce tensor --bytes 1GiB"

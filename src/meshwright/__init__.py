@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from meshwright.run.module import parallelize as parallelize
     from meshwright.search.budget import Budget as Budget
     from meshwright.search.compare import compare as compare
-    from meshwright.search.joint.question import PlanResult as PlanResult
+    from meshwright.search.joint.request.question import PlanResult as PlanResult
     from meshwright.search.rank import Ranker as Ranker
     from meshwright.search.rank import Ranking as Ranking
     from meshwright.search.rank import Reduction as Reduction
@@ -64,7 +64,7 @@ MAIN_PATH = {
     "capture_model": "capture.model",
     "OperatorGraph": "graph.model",
     "find_plan": "configs.find_plan",
-    "PlanResult": "search.joint.question",
+    "PlanResult": "search.joint.request.question",
     "Plan": "plan.model",
     "save_plan": "plan.file",
     "load_plan": "plan.file",

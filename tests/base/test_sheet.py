@@ -15,7 +15,7 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Held, Measurement, Plan, Prediction
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 
 ODD = "<script>alert('x')</script> & \"y\""
 

@@ -10,7 +10,7 @@ from meshwright.base.units import Seconds
 from meshwright.calibrate import measure, timing
 from meshwright.calibrate.measure import measure_call
 from meshwright.calibrate.operands import drawn, learns
-from meshwright.capture.pieces import run_call
+from meshwright.capture.execution.pieces import run_call
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call, Spec
 from support.operator_cases import CASES, Case

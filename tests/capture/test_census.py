@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from meshwright.capture.composites import DEFINED, HANDLED
+from meshwright.capture.operators.composites import DEFINED, HANDLED
 from meshwright.graph.families import BUILT_IN
 from support.aten_operators import composites, tagged
 from support.composite_cases import COMPOSITES

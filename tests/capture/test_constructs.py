@@ -17,11 +17,11 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
-from meshwright.capture.faked import faked
 from meshwright.capture.load import load_model
+from meshwright.capture.source.example import Example, Step
+from meshwright.capture.trace.fake_tensors import faked
 from meshwright.graph.check import check
 
 SIZE = 8

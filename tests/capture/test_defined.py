@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.aten import overloads
-from meshwright.capture.defined import definitions_in
-from meshwright.capture.function import loaded_function
 from meshwright.capture.load import load_model
 from meshwright.capture.model import capture_model
-from meshwright.capture.options import parse_source
+from meshwright.capture.operators.aten import overloads
+from meshwright.capture.recognised.user_operators import definitions_in
+from meshwright.capture.source.function import loaded_function
+from meshwright.capture.source.options import parse_source
 from meshwright.graph.check import unknown_kinds
 from meshwright.graph.pieces import splits_of
 from meshwright.rewrite.library.reading import read_operators

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.capture.dims import Names, output_dims
+from meshwright.capture.translation.dims import Names, output_dims
 from meshwright.graph.model import NAME, Attributes, Call, Spec
 
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import Capture, captured
+from meshwright.capture.source.example import Example, Step
 from meshwright.graph.batch import with_batch
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check

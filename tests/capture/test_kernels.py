@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.aten import call, described, overloads
-from meshwright.capture.kernels import KERNELS, run_operator
+from meshwright.capture.execution.kernels import KERNELS, run_operator
+from meshwright.capture.operators.aten import call, described, overloads
 from meshwright.graph.families import BUILT_IN, parallel
 
 A = torch.arange(12.0).reshape(3, 4) - 5

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import zoo_example
-from meshwright.capture.mixtures import with_routed_experts
-from meshwright.capture.options import parse_source
+from meshwright.capture.recognised.mixtures import with_routed_experts
+from meshwright.capture.source.example import Example
+from meshwright.capture.source.options import parse_source
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import splits_of

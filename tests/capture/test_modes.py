@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshwright.capture.example import Example
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example
 from meshwright.graph.traced import Traced
 
 

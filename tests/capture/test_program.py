@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshwright.capture.example import Example
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example
 from meshwright.capture.zoo import entry
 from meshwright.graph.model import OperatorGraph
 

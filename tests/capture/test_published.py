@@ -6,10 +6,10 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.capture.options import parse_source
+from meshwright.capture.source.options import parse_source
+from meshwright.capture.source.zoo_names import PUBLISHED
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.transformers.config_file import published_names
-from meshwright.capture.zoo_names import PUBLISHED
 
 pytest.importorskip("transformers", reason="configurations are those of Transformers")
 

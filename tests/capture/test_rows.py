@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from meshwright.capture.example import Example
 from meshwright.capture.execute import execute
 from meshwright.capture.load import load_graph
+from meshwright.capture.source.example import Example
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.units import units
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from meshwright.capture.example import Example
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_example
-from meshwright.capture.settings import _code, _written, modules_of
+from meshwright.capture.source.example import Example
+from meshwright.capture.trace.settings import _code, _written, modules_of
 from meshwright.graph.traced import Traced
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example
 from meshwright.graph.running_statistics import following
 
 Function = Callable[[Any, Tensor], Any]

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_model
-from meshwright.capture.options import parse_source
+from meshwright.capture.source.example import Example
+from meshwright.capture.source.options import parse_source
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.transformers.tiny import shrunk
 from meshwright.graph.check import check

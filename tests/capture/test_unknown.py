@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.capture.doubt import doubted
-from meshwright.capture.independence import independent_dims, with_independent_samples
 from meshwright.capture.load import load_model
+from meshwright.capture.recognised.disagreeing import doubted
+from meshwright.capture.recognised.independence import independent_dims, with_independent_samples
 from meshwright.graph.check import check
 from meshwright.graph.model import Call, Spec
 from meshwright.graph.pieces import splits_of

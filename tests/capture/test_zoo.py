@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Step
+from meshwright.capture.source.example import Step
 from meshwright.capture.zoo import ENTRIES, entry
 from meshwright.capture.zoo.entry import Entry
 from meshwright.capture.zoo.grouped import grouped_mm

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from meshwright.capture.example import Example, Step
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example, Step
 from meshwright.capture.zoo import ENTRIES, entry
 from meshwright.capture.zoo.entry import Entry
 from meshwright.cost.figures import model_figures

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="models are captured with torch")
 from meshwright.cli.main import main
 from meshwright.configs.better import ConfigTrials
 from meshwright.search.joint import planner
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from support.planned import answer
 
 DATA = Path(__file__).parent / "data"

@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from meshwright.cli import demo, report
 from meshwright.cli.examples import example_of
 from meshwright.cli.main import app, command, main
+from meshwright.cli.verbs import demo, report
 
 SHORT = {
     "20s": "1s", "40": "2", "10s": "1s", "zoo:llama3-8b": "zoo:llama3-8b/tiny", "4096": "16",

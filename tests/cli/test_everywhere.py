@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.capture.source.zoo_names import ZOO
 from meshwright.capture.zoo import ENTRIES
-from meshwright.capture.zoo_names import ZOO
 from meshwright.cli.exits import Exit
 from meshwright.cli.main import main
 from meshwright.search.jobs import parse_jobs

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshwright.cli.replan import _asked
+from meshwright.cli.verbs.replan import _asked
 from meshwright.cluster.island_toml import dump_machine
 from meshwright.plan.file import load_plan
 from meshwright.plan.island_plan import load_island_plan

@@ -22,7 +22,7 @@ from meshwright.explain import decisions as explain
 from meshwright.explain.decisions import Decision
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.report.page.page import looks_like_report
-from meshwright.search.joint.question import PlanRequest, PlanResult, Stopped
+from meshwright.search.joint.request.question import PlanRequest, PlanResult, Stopped
 from support.planned import answer
 
 PLAN = ("plan", "zoo:lenet", "--cluster", "laptop")

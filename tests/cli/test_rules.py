@@ -287,8 +287,8 @@ def test_generated_rules_go_through_verify_and_apply(folder: Path) -> None:
     fuse = texts["mul(b, silu(a)) => gate(a, b)"]
     assert [row["operators"] for row in report["sizes"]] == [1, 2]
     first = (folder / "found.rules").read_bytes()
-    again = document(folder, "generate", *options, "--general", "-o", "found.rules", "--resume", "kept",
-                     "--jobs", "1")  # fmt: skip
+    again = document(folder, "generate", *options, "--general", "-o", "found.rules", "--resume",
+                     "kept", "--jobs", "1")  # fmt: skip
     assert again["rules"] == report["rules"]
     assert (folder / "found.rules").read_bytes() == first
     judged = document(folder, "verify", "found.rules", *options, "--certify", "found.json")

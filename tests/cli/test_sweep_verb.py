@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="models are loaded by the room that captures them")
 
 from meshwright.base.errors import InputError
-from meshwright.cli.sweep import sweep
+from meshwright.cli.verbs.sweep import sweep
 from meshwright.graph.text import parse_graph
 from meshwright.search import jobs
 from support import fake_best

@@ -15,14 +15,14 @@ from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.verify.user_rules import user_rules
-from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.search.joint.algebra.explore_rewrites import algebra
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from support.typed import typed
 
 MODELS = "support.user_kernels"
-"""By its name, as other tests: run as a file, too, it would register its operators a second time, and
-PyTorch frees those that it registered before."""
+"""By its name, as other tests: run as a file, too, it would register its operators a second time,
+and PyTorch frees those that it registered before."""
 SWIGLU = "swiglu(x, y)[i..] = silu(x[i..]) * y[i..]"
 SCALED = "scaled[s](x, w)[i.., o] = sum(k) s * x[i.., k] * w[o, k]"
 

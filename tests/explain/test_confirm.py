@@ -29,9 +29,9 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.question import PlanRequest, PlanResult
-from meshwright.search.joint.violations import violations
+from meshwright.search.joint.request.constraints import Constraints
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.violations import violations
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.simulation import prices_of, simulate
 from support.baseline_graphs import transformer

@@ -36,9 +36,9 @@ from meshwright.export.uniform import uniform_of
 from meshwright.export.write import exported
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.report.exported import describe_exported
+from meshwright.report.text.exported import describe_exported
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import factors
 
 

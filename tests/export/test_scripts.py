@@ -20,7 +20,7 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured, with_stages
 from meshwright.baselines.degrees.facts import facts_of
 from meshwright.capture.load import load_model, zoo_example
-from meshwright.capture.options import parse_source
+from meshwright.capture.source.options import parse_source
 from meshwright.capture.standalone import standalone
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.model import Cluster
@@ -40,8 +40,8 @@ from meshwright.export.write import exported
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import PlannedChain
 from meshwright.search.budget import Budget
-from meshwright.search.joint.constraints import parse_constraints
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.constraints import parse_constraints
+from meshwright.search.joint.request.question import PlanRequest
 
 
 @cache

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.trial import tried
+from meshwright.capture.recognised.trial import tried
 from meshwright.graph.check import check
 from meshwright.graph.counts import forward
 from meshwright.graph.families import family_of

@@ -42,13 +42,13 @@ def counted(case: Case, wanted: tuple[bool, ...]) -> tuple[int, int]:
         None if t is None else t.detach().requires_grad_(needed)
         for t, needed in zip(case.tensors(), wanted, strict=True)
     ]
-    with FlopCounterMode(display=False) as there:
+    with FlopCounterMode(display=False) as forward_mode:
         values = run(case.call, tensors)
     differentiated = [t for t in tensors if t is not None and t.requires_grad]
     outputs = [m for m in values if m.requires_grad]
-    with FlopCounterMode(display=False) as back:
+    with FlopCounterMode(display=False) as backward_mode:
         torch.autograd.grad(outputs, differentiated, [torch.ones_like(o) for o in outputs])
-    return there.get_total_flops(), back.get_total_flops()
+    return forward_mode.get_total_flops(), backward_mode.get_total_flops()
 
 
 def groups(case: Case) -> int:

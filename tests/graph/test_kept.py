@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from meshwright.capture import zoo
-from meshwright.capture.example import Example
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example
 from meshwright.graph.counts import kept_bytes
 
 TOLERANCE = 0.02

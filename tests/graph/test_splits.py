@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import bounds, pieces, splits_of

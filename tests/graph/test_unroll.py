@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example
 from meshwright.capture.zoo import entry
 from meshwright.graph.check import check
 from meshwright.graph.counts import product_flops

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from meshwright.capture.example import Example
 from meshwright.capture.export import capture
+from meshwright.capture.source.example import Example
 from meshwright.lower.script import Instruction, Kind, Script
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import REPLICA, Layout

@@ -23,7 +23,7 @@ from meshwright.plan.model import Plan, Prediction
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from meshwright.simulate.simulation import prices_of, simulate
 
 DEVICES = 8

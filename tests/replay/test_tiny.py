@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.capture.load import load_model
-from meshwright.capture.zoo_names import ZOO
+from meshwright.capture.source.zoo_names import ZOO
 from meshwright.search.jobs import cluster_of
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from replay.golden import compare
 from replay.record import replayed
 

@@ -17,8 +17,8 @@ from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
 from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE, Options
-from meshwright.report import differences as report
 from meshwright.report.contrast import Contrast, contrast, in_rows
+from meshwright.report.text import differences as report
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer

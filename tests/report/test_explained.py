@@ -18,15 +18,15 @@ from meshwright.explain.explanation import Explained, explained
 from meshwright.explain.replan import Replanned
 from meshwright.explain.what_if import Improvement
 from meshwright.plan.file import parse_plan, plan_bytes
-from meshwright.report import explained as report
-from meshwright.report.decisions import (
+from meshwright.report.json.explained_documents import explained_document
+from meshwright.report.text import explained as report
+from meshwright.report.text.decisions import (
     decision_cells,
     decision_note,
     decision_words,
     describe_decisions,
 )
-from meshwright.report.explained_documents import explained_document
-from meshwright.report.what_ifs import table_of_what_ifs, what_ifs_document
+from meshwright.report.text.what_ifs import table_of_what_ifs, what_ifs_document
 from support.baseline_graphs import transformer
 
 SMALL = Cluster.named("dgx-h100", node=2, gpu=2)

@@ -16,16 +16,16 @@ from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.report import planned as report
 from meshwright.report.annotated import AnnotatedLine, annotated, by_level, describe_lines
-from meshwright.report.outline import Outline, outline_document, short_description
-from meshwright.report.planned_documents import (
+from meshwright.report.json.planned_documents import (
     front_document,
     machines_document,
     planned_document,
 )
+from meshwright.report.outline import Outline, outline_document, short_description
+from meshwright.report.text import planned as report
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.constraints import Constraints
+from meshwright.search.joint.request.constraints import Constraints
 from meshwright.sharding.layout import Layout, devices_of
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import NANO

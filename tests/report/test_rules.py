@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from meshwright.report.rules import MEANINGS, condition_in_words, describe_rule, draw_rule
+from meshwright.report.text.rules import MEANINGS, condition_in_words, describe_rule, draw_rule
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import (
     Condition,

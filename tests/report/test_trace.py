@@ -19,7 +19,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.explain.utilisation import costliest, occupancies, resources_of_devices, uses
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.report.trace import trace_document
+from meshwright.report.json.trace import trace_document
 from meshwright.simulate.engines import ENGINES
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate

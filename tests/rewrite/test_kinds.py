@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec

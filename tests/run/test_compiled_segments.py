@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function
 
-from meshwright.capture.pieces import Operands
+from meshwright.capture.execution.pieces import Operands
 from meshwright.run.exec.compiled_segments import Graphs, as_traced, inductor
 from meshwright.run.exec.operators import DrawMoment, Kernel
 from meshwright.run.exec.random_bits import kept, key_of

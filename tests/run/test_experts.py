@@ -13,7 +13,7 @@ import torch
 
 from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
-from meshwright.capture.mixtures import with_routed_experts
+from meshwright.capture.recognised.mixtures import with_routed_experts
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_of
@@ -131,7 +131,7 @@ def test_bytes_of_equal_loads_are_those_predicted() -> None:
 
 def test_a_device_alone_refuses_tokens_of_other_experts() -> None:
     from meshwright.base.errors import InputError
-    from meshwright.capture.pieces import run_call
+    from meshwright.capture.execution.pieces import run_call
     from meshwright.graph.pieces import pieces, splits_of
 
     graph = mixtral().graph

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.errors import InputError
-from meshwright.cli.run import _ranks_per_gpu
+from meshwright.cli.verbs.run import _ranks_per_gpu
 from meshwright.run.launch.gpus import MPS, MPS_FOLDER, gpus_for, sharing_service
 from meshwright.run.launch.ranks import Home, Meeting
 from meshwright.run.launch.torchrun import joined

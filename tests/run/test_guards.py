@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
+from meshwright.capture.source.example import Example
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Step
 from meshwright.capture.load import load_example
+from meshwright.capture.source.example import Step
 from meshwright.cluster.degraded import degraded
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster, Link

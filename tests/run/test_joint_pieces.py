@@ -63,9 +63,9 @@ def all_reduces(draw: Drawn) -> int:
     return sum(
         bool(piece.summing)
         for tasks in parallel.tasks
-        for here in places
-        if tasks.works(here)
-        for piece in tasks.pieces(here, 0)
+        for coordinate in places
+        if tasks.works(coordinate)
+        for piece in tasks.pieces(coordinate, 0)
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
+from meshwright.capture.source.example import Example
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks

@@ -52,8 +52,8 @@ def piece_of(case: Case) -> MemberPiece:
     return MemberPiece(case.kind, call, tuple(None for _ in call.inputs), tuple(full))
 
 
-def drawn(own: Case, key: int = KEY) -> torch.Tensor:
-    return drawing(piece_of(own), own.call, CPU)(tuple(own.tensors()), key)[0]
+def drawn(of_case: Case, key: int = KEY) -> torch.Tensor:
+    return drawing(piece_of(of_case), of_case.call, CPU)(tuple(of_case.tensors()), key)[0]
 
 
 def test_every_kind_that_a_family_tells_about_is_drawn_by_place() -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
+from meshwright.capture.source.example import Example
 from meshwright.graph.returned import Returned
 from meshwright.run.returned_values import Returning, filled
 

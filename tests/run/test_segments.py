@@ -7,7 +7,7 @@ import weakref
 import torch
 from torch import Tensor
 
-from meshwright.capture.pieces import Operands
+from meshwright.capture.execution.pieces import Operands
 from meshwright.run.exec.recording import Recorder
 from meshwright.run.exec.segments import Compiled, Operand, Operation, _with_last_uses
 

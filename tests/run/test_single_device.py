@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example
+from meshwright.capture.source.example import Example
 from meshwright.cluster.model import Cluster
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan

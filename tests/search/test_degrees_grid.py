@@ -20,9 +20,9 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
-from meshwright.search.joint.constraints import parse_constraints
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.constraints import parse_constraints
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 

@@ -9,7 +9,7 @@ import torch
 from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace
 from torch._ops import OpOverload
 
-from meshwright.capture.aten import kind_of
+from meshwright.capture.operators.aten import kind_of
 
 
 def _overloads() -> Iterator[OpOverload]:

@@ -37,7 +37,7 @@ from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import Layout, MeshFactor, factors, layouts, level_neighbourhoods
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.unit import OpGroup

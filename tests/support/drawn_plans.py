@@ -24,7 +24,7 @@ from meshwright.lower.transfers import GroupCollective
 from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
 from meshwright.plan.options import SCHEDULES, Options
 from meshwright.rewrite.graphs.match import Matcher
-from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.search.joint.algebra.explore_rewrites import algebra
 from meshwright.sharding.layout import (
     IDLE,
     REPLICA,

@@ -9,7 +9,7 @@ from meshwright.base.units import Seconds
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate

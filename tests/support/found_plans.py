@@ -10,7 +10,7 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.cost.backend import backend_named
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from support.drawn_plans import MODELS, Drawn
 from support.executed import tiny
 from support.machines import machine

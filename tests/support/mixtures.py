@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshwright.capture.example import Example
+from meshwright.capture.source.example import Example
 from meshwright.capture.zoo.grouped import grouped_mm
 
 

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright import parallelize
-from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import values_of
 from meshwright.capture.load import load_example
+from meshwright.capture.source.example import Example, Step
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 

@@ -9,7 +9,12 @@ from meshwright.baselines import applicable
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.question import PlanRequest, PlanResult, SearchImprovement, Stopped
+from meshwright.search.joint.request.question import (
+    PlanRequest,
+    PlanResult,
+    SearchImprovement,
+    Stopped,
+)
 from meshwright.simulate.simulation import simulate
 
 

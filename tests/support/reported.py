@@ -18,7 +18,7 @@ from meshwright.explain.evaluate_plan import judged
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.report.page.page import page
-from meshwright.search.joint.question import PlanResult, SearchImprovement
+from meshwright.search.joint.request.question import PlanResult, SearchImprovement
 from meshwright.simulate.simulation import Simulation, simulate
 
 DECISIONS = (

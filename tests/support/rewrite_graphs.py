@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.pieces import run_call
+from meshwright.capture.execution.pieces import run_call
 from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
 from meshwright.graph.notation import Definition, Label

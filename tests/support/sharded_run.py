@@ -13,7 +13,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.capture.execute import refuse_missing
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read
@@ -92,7 +92,7 @@ def _run(
             f"its inputs are in pieces, and no rule tells what {call.kind} computes",
             "put its inputs together before it",
         )
-    taken = [own for number in rule.order if (own := operands[number]) is not None]
+    taken = [present for number in rule.order if (present := operands[number]) is not None]
     if rule.operator in PARALLEL:
         return (moved(rule.operator, rule.settings, taken[0]),)
     inputs = [pieces.type for pieces in taken]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright import parallelize
-from meshwright.capture.example import Example
+from meshwright.capture.source.example import Example
 from meshwright.plan.model import Plan
 
 BATCH, STEPS = 16, 3

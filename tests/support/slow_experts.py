@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.expert_body import ENDS, IDS, ROWS, parse_body
 from meshwright.graph.model import Value
 

@@ -73,8 +73,11 @@ class _Slow:
                 yield chosen
                 return
             for name in choices[len(chosen)]:
-                below = {chosen[pattern_nodes.index(term.node)] for term in pattern_nodes[len(chosen)].inputs
-                         if isinstance(term, Term)}  # fmt: skip
+                below = {
+                    chosen[pattern_nodes.index(term.node)]
+                    for term in pattern_nodes[len(chosen)].inputs
+                    if isinstance(term, Term)
+                }
                 operand_outputs = [set(self.readings[other][2]) for other in below]
                 if all(outputs & set(self.readings[name][1]) for outputs in operand_outputs):
                     yield from extended((*chosen, name))

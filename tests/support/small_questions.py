@@ -15,8 +15,8 @@ import msgspec
 from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
 from meshwright.plan.options import Options
-from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.constraints import Constraints
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.units import units
 from support.brute_force import REWRITES, algebra, allowed, brute_force, every_plan, reachable, size

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.family import Split
 from meshwright.graph.model import Attributes, Call, Value
 from meshwright.graph.pieces import Box, pieces

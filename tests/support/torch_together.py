@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import torch
 
-from meshwright.capture.pieces import run_call
-from meshwright.capture.together import JointReductions
+from meshwright.capture.execution.pieces import run_call
+from meshwright.capture.execution.sharded_softmax import JointReductions
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import CallPiece, pieces

@@ -11,7 +11,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cluster.rates import Software
 from meshwright.graph.model import Operator, OperatorGraph
 from meshwright.report.page.summary import summary_section
-from meshwright.report.plans import describe_search
+from meshwright.report.text.plans import describe_search
 from meshwright.search.compare import Comparison
 from meshwright.search.mcmc.parallel_chains import ChainsResult
 from meshwright.validate import bands

@@ -7,7 +7,7 @@ import pytest
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.report.heterogeneous import describe_trials, heterogeneous_document
+from meshwright.report.text.heterogeneous import describe_trials, heterogeneous_document
 from meshwright.validate.heterogeneous import (
     COLUMNS,
     HetJudged,

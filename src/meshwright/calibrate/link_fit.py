@@ -166,8 +166,8 @@ def _alone(
     return (
         f"all {len(pairs)} transfers that share link {link.name!r} (per {link.per!r}) move "
         f"{_total(pairs, measurements.paces[pairs])} together, but one alone only "
-        f"{_total(pairs[:1], measurements.paces[pairs[:1]])}: either they do not share one link, or one "
-        "pair cannot fill it; correct 'per' if each has its own."
+        f"{_total(pairs[:1], measurements.paces[pairs[:1]])}: either they do not share one link, "
+        "or one pair cannot fill it; correct 'per' if each has its own."
     )
 
 

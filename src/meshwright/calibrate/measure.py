@@ -12,7 +12,7 @@ from torch import Tensor
 from meshwright.base.units import Seconds
 from meshwright.calibrate.operands import drawn
 from meshwright.calibrate.timing import measuring_on, seconds_of
-from meshwright.capture.pieces import Operands, run_call
+from meshwright.capture.execution.pieces import Operands, run_call
 from meshwright.cost.table import MeasuredCall
 from meshwright.graph.model import Call
 

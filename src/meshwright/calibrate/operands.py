@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from meshwright.capture.pieces import Operands
+from meshwright.capture.execution.pieces import Operands
 from meshwright.graph.counts import is_real
 from meshwright.graph.expert_body import experts_held
 from meshwright.graph.families import family_of

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import MODEL, Example, Step
+from meshwright.capture.execution.guarding import refuse_other_branches
+from meshwright.capture.execution.kernels import run_operator
 from meshwright.capture.export import exported
-from meshwright.capture.guarding import refuse_other_branches
-from meshwright.capture.kernels import run_operator
+from meshwright.capture.source.example import MODEL, Example, Step
 from meshwright.graph.model import OperatorGraph
 
 

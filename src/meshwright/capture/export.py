@@ -20,29 +20,29 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.branches import decided, depends_on_data, warnings_of
-from meshwright.capture.example import MODEL, Example
-from meshwright.capture.lines import user_line
-from meshwright.capture.modes import decides, differing, other_mode
-from meshwright.capture.names import leaf_names
-from meshwright.capture.own_backward import own_backward_noted
-from meshwright.capture.own_functions import as_operators
-from meshwright.capture.program import graph_of
-from meshwright.capture.reading import ValueRead, ValuesNeededError, values_needed
-from meshwright.capture.settings import (
+from meshwright.capture.operators.autograd_functions import as_operators
+from meshwright.capture.operators.names import leaf_names
+from meshwright.capture.operators.source_lines import user_line
+from meshwright.capture.source.example import MODEL, Example
+from meshwright.capture.trace.data_reads import ValueRead, ValuesNeededError, values_needed
+from meshwright.capture.trace.modes import decides, differing, other_mode
+from meshwright.capture.trace.settings import (
     changed_settings,
     constant_text,
     modules_of,
     settings_of,
 )
-from meshwright.capture.state_writes import (
+from meshwright.capture.trace.state_writes import (
     KEPT,
     LOST,
     refuse_lost_origins,
     refuse_state_writes,
 )
-from meshwright.capture.tracing import Trace, replayed, traced
-from meshwright.capture.untraced import untraced
+from meshwright.capture.trace.tracing import Trace, replayed, traced
+from meshwright.capture.trace.untraced import untraced
+from meshwright.capture.trace.user_backward import own_backward_noted
+from meshwright.capture.translation.branches import decided, depends_on_data, warnings_of
+from meshwright.capture.translation.program import graph_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Alike, Traced
 

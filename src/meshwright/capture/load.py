@@ -30,18 +30,18 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.units import Bytes
-from meshwright.capture.defined import with_definitions
-from meshwright.capture.doubt import doubted
-from meshwright.capture.example import Example
 from meshwright.capture.export import Capture, captured
-from meshwright.capture.function import example_of_function, seeded
-from meshwright.capture.independence import with_independent_samples
-from meshwright.capture.mixtures import with_routed_experts
-from meshwright.capture.options import Source, parse_source
-from meshwright.capture.program import graph_of
-from meshwright.capture.rows import with_rows_apart
-from meshwright.capture.tracing import has_values, silent
+from meshwright.capture.recognised.disagreeing import doubted
+from meshwright.capture.recognised.independence import with_independent_samples
+from meshwright.capture.recognised.merged_rows import with_rows_apart
+from meshwright.capture.recognised.mixtures import with_routed_experts
+from meshwright.capture.recognised.user_operators import with_definitions
+from meshwright.capture.source.example import Example
+from meshwright.capture.source.function import example_of_function, seeded
+from meshwright.capture.source.options import Source, parse_source
+from meshwright.capture.trace.tracing import has_values, silent
 from meshwright.capture.transformers import example_of_class
+from meshwright.capture.translation.program import graph_of
 from meshwright.capture.zoo import entry
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.model import OperatorGraph

@@ -11,8 +11,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example, Loss
 from meshwright.capture.load import load_graph, load_model
+from meshwright.capture.source.example import Example, Loss
 from meshwright.graph.dtypes import dtype_named, in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.library.reading import read_operators

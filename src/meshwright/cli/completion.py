@@ -15,14 +15,14 @@ INSTRUCTION = "_MESHWRIGHT_COMPLETE"
 
 def models(incomplete: str) -> list[str]:
     """Models of the zoo."""
-    from meshwright.capture.zoo_names import ZOO
+    from meshwright.capture.source.zoo_names import ZOO
 
     return [f"zoo:{name}" for name in ZOO if f"zoo:{name}".startswith(incomplete)]
 
 
 def zoo_names(incomplete: str) -> list[str]:
     """Names of the zoo where nothing else can be given."""
-    from meshwright.capture.zoo_names import ZOO
+    from meshwright.capture.source.zoo_names import ZOO
 
     return [name for name in ZOO if name.startswith(incomplete)]
 

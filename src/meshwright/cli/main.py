@@ -14,28 +14,28 @@ import typer
 
 from meshwright import __version__
 from meshwright.base.errors import InputError
-from meshwright.cli.calibrate import calibrate
-from meshwright.cli.check import check
-from meshwright.cli.clusters import clusters
 from meshwright.cli.completion import answered
 from meshwright.cli.config import FILE, config_file, configured
-from meshwright.cli.demo import demo
-from meshwright.cli.diff import diff
 from meshwright.cli.examples import keep_examples
 from meshwright.cli.exits import Exit
-from meshwright.cli.explain import explain
-from meshwright.cli.export import export
-from meshwright.cli.models import capture, models
-from meshwright.cli.place import place
-from meshwright.cli.plan import plan
-from meshwright.cli.plans import compare, simulate
-from meshwright.cli.reduce import reduce
-from meshwright.cli.replan import replan
-from meshwright.cli.report import report
-from meshwright.cli.rules import rules
-from meshwright.cli.run import run
-from meshwright.cli.sweep import sweep
-from meshwright.cli.validate import validate
+from meshwright.cli.verbs.calibrate import calibrate
+from meshwright.cli.verbs.check import check
+from meshwright.cli.verbs.clusters import clusters
+from meshwright.cli.verbs.demo import demo
+from meshwright.cli.verbs.diff import diff
+from meshwright.cli.verbs.explain import explain
+from meshwright.cli.verbs.export import export
+from meshwright.cli.verbs.models import capture, models
+from meshwright.cli.verbs.place import place
+from meshwright.cli.verbs.plan import plan
+from meshwright.cli.verbs.plans import compare, simulate
+from meshwright.cli.verbs.reduce import reduce
+from meshwright.cli.verbs.replan import replan
+from meshwright.cli.verbs.report import report
+from meshwright.cli.verbs.rules import rules
+from meshwright.cli.verbs.run import run
+from meshwright.cli.verbs.sweep import sweep
+from meshwright.cli.verbs.validate import validate
 
 WIDEST_HELP = 120
 """Columns of a help text in a terminal that has more."""

@@ -230,7 +230,7 @@ def graph_of_plan(plan: Plan) -> OperatorGraph:
     """The model as its code says, in the plan's dtype; the plan may have rewritten it."""
     if not plan.model:
         return plan.graph
-    from meshwright.capture.defined import definitions_in
+    from meshwright.capture.recognised.user_operators import definitions_in
 
     dtypes = {parameter.tensor.dtype for parameter in plan.graph.parameters}
     graph = captured_graph(plan.model, plan.batch, operators=definitions_in(plan.graph))

@@ -80,8 +80,8 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
         for island in self.islands:
             if not self.join and island.cluster.machine is None:
                 raise InputError(
-                    f"nothing joins island {island.name!r} to the others: it is one machine without "
-                    "a network",
+                    f"nothing joins island {island.name!r} to the others: it is one machine "
+                    "without a network",
                     "describe the links between islands in [[join]]",
                 )
             self.like(island, 2)

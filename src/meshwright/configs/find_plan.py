@@ -26,10 +26,10 @@ from meshwright.plan.options import Options
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
 from meshwright.search.find import cluster_of, graph_of, memory_limit, with_sequence
-from meshwright.search.joint.constraints import parse_constraints
 from meshwright.search.joint.phases import Progress
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Minimize, PlanRequest, PlanResult
+from meshwright.search.joint.request.constraints import parse_constraints
+from meshwright.search.joint.request.question import Minimize, PlanRequest, PlanResult
 from meshwright.search.joint.warm import warm_up
 
 SHARE = 0.25

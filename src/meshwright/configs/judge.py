@@ -28,7 +28,7 @@ from meshwright.cost.tables import pricer_of
 from meshwright.explain.utilisation import occupancies
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import LAYERWISE
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation
 

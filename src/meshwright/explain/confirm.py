@@ -22,7 +22,8 @@ from meshwright.cost.backend import backend_named
 from meshwright.explain.decisions import Decision
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
-from meshwright.search.joint.constraints import (
+from meshwright.search.joint.planner import best_plan, whole
+from meshwright.search.joint.request.constraints import (
     MICRO_BATCHES,
     RECOMPUTE,
     SHARD_WITHIN,
@@ -31,8 +32,7 @@ from meshwright.search.joint.constraints import (
     parse_constraints,
     pins_of,
 )
-from meshwright.search.joint.planner import best_plan, whole
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 
 DECISIONS, FASTER, MOST = 5, 2, 12
 """How many of the largest decisions are searched ones, how many whose runner-up is faster by itself

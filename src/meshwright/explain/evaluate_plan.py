@@ -19,8 +19,8 @@ from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.optimality import TIGHT
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
+from meshwright.search.joint.trials.optimality import TIGHT
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import prices_of, simulate
 

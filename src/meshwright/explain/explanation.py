@@ -38,7 +38,7 @@ from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import PlanResult, Stopped
+from meshwright.search.joint.request.question import PlanResult, Stopped
 from meshwright.search.joint.warm import TINY
 from meshwright.simulate.simulation import Simulation, prices_of, simulate
 

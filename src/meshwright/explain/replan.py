@@ -35,7 +35,7 @@ from meshwright.plan.model import Plan, Prediction
 from meshwright.search.budget import Budget
 from meshwright.search.find import graph_of, with_sequence
 from meshwright.search.joint.planner import best_plan, whole
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.simulation import simulate

@@ -42,13 +42,18 @@ from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.clock import Clock
-from meshwright.search.joint.constraints import MICRO_BATCHES
-from meshwright.search.joint.constraints import option as fixed_option
-from meshwright.search.joint.deepen import choices
+from meshwright.search.joint.moves.deepen import choices
 from meshwright.search.joint.phases import Progress, SearchStatus
-from meshwright.search.joint.question import PlanRequest, PlanResult, SearchImprovement, Stopped
-from meshwright.search.joint.violations import violations
+from meshwright.search.joint.request.constraints import MICRO_BATCHES
+from meshwright.search.joint.request.constraints import option as fixed_option
+from meshwright.search.joint.request.question import (
+    PlanRequest,
+    PlanResult,
+    SearchImprovement,
+    Stopped,
+)
+from meshwright.search.joint.request.violations import violations
+from meshwright.search.joint.trials.clock import Clock
 from meshwright.search.joint.warm import warm_up
 from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
@@ -84,7 +89,8 @@ def plan_for(
     question = replace(question, cluster=machine_of(question.cluster, software))
     if framework.transformers and facts is None:
         raise InputError(
-            f"{framework.name} lays out transformers, and the model has no repeated attention layers",
+            f"{framework.name} lays out transformers, and the model has no repeated "
+            "attention layers",
             "plan --for pytorch",
         )
     if framework.transformers:

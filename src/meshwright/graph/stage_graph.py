@@ -49,11 +49,11 @@ def crossings(graph: OperatorGraph, before: Iterable[str]) -> tuple[Crossing, ..
     early = set(before)
     flows = flowing(graph)
     return tuple(
-        Crossing(own.name, own.spec.bytes, own.name in flows)
+        Crossing(output.name, output.spec.bytes, output.name in flows)
         for operator in graph.operators
         if operator.name in early
-        for own in operator.outputs
-        if any(reader.name not in early for reader in graph.consumers[own.name])
+        for output in operator.outputs
+        if any(reader.name not in early for reader in graph.consumers[output.name])
     )
 
 

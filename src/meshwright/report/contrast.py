@@ -148,8 +148,9 @@ def _clusters(one: Cluster, other: Cluster) -> str | None:
     if one == other:
         return None
     words = [
-        f"{describe_machine(cluster)} of {cluster.device.name} with {format_gibibytes(cluster.device.memory)}"
-        for cluster in (one, other)
+        f"{describe_machine(side)} of {side.device.name} "
+        f"with {format_gibibytes(side.device.memory)}"
+        for side in (one, other)
     ]
     if words[0] == words[1]:
         return f"the clusters differ in the rates of links or devices: both are {words[0]}"

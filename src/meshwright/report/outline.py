@@ -203,7 +203,8 @@ def _decided(outline: Outline) -> list[str]:
             words.append(f"all work is done more than once: {machine} would do")
         else:
             words.append(
-                f"{outline.again:.0%} of FLOPs are done more than once: for these {machine} would do"
+                f"{outline.again:.0%} of FLOPs are done more than once: "
+                f"for these {machine} would do"
             )
     if outline.rewrites:
         words.append(f"rewritten by {_rules(outline.rewrites)}")

@@ -52,7 +52,8 @@ def describe_throughput(throughput: Throughput) -> str:
     unit, value = unit_of(throughput.workload), rate(throughput)
     words = [f"{format_rate(value)} {unit}/s, {format_rate(value / throughput.devices)} a device"]
     if throughput.mfu is not None and throughput.hfu is not None:
-        peak = f"{format_count(throughput.peak or 0.0)}FLOP/s {SHORT.get(throughput.workload.dtype, '')}"
+        dtype = SHORT.get(throughput.workload.dtype, "")
+        peak = f"{format_count(throughput.peak or 0.0)}FLOP/s {dtype}"
         words.append(f"MFU {throughput.mfu:.1%}, HFU {throughput.hfu:.1%} of {peak.rstrip()}")
     return "; ".join(words)
 

@@ -16,10 +16,10 @@ from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds, counted
-from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.execute import values_of
-from meshwright.capture.function import loaded_function
-from meshwright.capture.options import parse_source
+from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.source.function import loaded_function
+from meshwright.capture.source.options import parse_source
 from meshwright.graph.batch import with_samples
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import GATE

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.own_backward import refuse_parameter_hooks
+from meshwright.capture.trace.user_backward import refuse_parameter_hooks
 from meshwright.graph.traced import Traced
 from meshwright.run.exec.executor import Executor
 from meshwright.run.module_tree import hooked, standing

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.dtypes import torch_dtype
-from meshwright.capture.example import Example
 from meshwright.capture.execute import tensors_of
 from meshwright.capture.load import load_example
+from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.source.example import Example
 from meshwright.graph.counts import is_real
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan

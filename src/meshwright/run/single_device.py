@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example, Step
+from meshwright.capture.source.example import Example, Step
 from meshwright.capture.zoo.grouped import grouped_mm
 from meshwright.graph.chance import draws
 from meshwright.plan.model import Plan

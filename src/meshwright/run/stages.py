@@ -22,8 +22,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import counted
-from meshwright.capture.dtypes import torch_dtype
-from meshwright.capture.own_backward import refuse_gradient_hooks
+from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.trace.user_backward import refuse_gradient_hooks
 from meshwright.graph.batch import sample_dims, with_batch
 from meshwright.graph.model import OperatorGraph, Spec
 from meshwright.graph.stage_graph import GATE

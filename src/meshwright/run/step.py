@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.units import Bytes, Seconds
-from meshwright.capture.example import Example, Step
+from meshwright.capture.source.example import Example, Step
 from meshwright.capture.zoo import entry
 
 OptimizerName = Literal["sgd", "momentum", "adam"]

@@ -21,8 +21,8 @@ from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.units import counted
-from meshwright.capture.names import leaf_names
-from meshwright.capture.settings import constant_text
+from meshwright.capture.operators.names import leaf_names
+from meshwright.capture.trace.settings import constant_text
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.data_shares import DataShares
 

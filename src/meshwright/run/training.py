@@ -20,11 +20,11 @@ from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds, counted
-from meshwright.capture.dtypes import torch_dtype
-from meshwright.capture.example import Example
 from meshwright.capture.execute import values_of
-from meshwright.capture.function import SEED, loaded_function
-from meshwright.capture.options import parse_source
+from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.source.example import Example
+from meshwright.capture.source.function import SEED, loaded_function
+from meshwright.capture.source.options import parse_source
 from meshwright.plan.model import Measurement, Plan
 from meshwright.run.exec.compiled_segments import CompileReport
 from meshwright.run.health.watchdog import LIMIT

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.graph.counts import is_real
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import OneDevice, Plan, Tolerance

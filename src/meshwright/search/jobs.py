@@ -26,7 +26,7 @@ from meshwright.cost.memory import Optimizer
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import Minimize, PlanRequest, PlanResult
+from meshwright.search.joint.request.question import Minimize, PlanRequest, PlanResult
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

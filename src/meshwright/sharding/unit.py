@@ -94,7 +94,7 @@ class OpGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """For each split how many units its members have, to be cut together."""
         return {
             split.name: tuple(
-                sorted({own.extent for m in self.members if (own := m.splits[number]) is not None})
+                sorted({cut.extent for m in self.members if (cut := m.splits[number]) is not None})
             )
             for number, split in enumerate(self.splits)
         }

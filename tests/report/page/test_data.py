@@ -26,7 +26,7 @@ from meshwright.report.page.operators import blocks, graph_document
 from meshwright.report.page.page import looks_like_report, page
 from meshwright.report.page.sums import sums_of
 from meshwright.report.page.timeline import coarser, rows_of, timeline_document
-from meshwright.search.joint.question import SearchImprovement
+from meshwright.search.joint.request.question import SearchImprovement
 from meshwright.simulate.simulation import simulate
 from meshwright.simulate.tasks import loads
 from support.baseline_graphs import convolutional, transformer

@@ -10,10 +10,10 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner
-from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.phases import SearchPhases
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
+from meshwright.search.joint.trials.clock import Clock
 from support.baseline_graphs import convolutional
 
 QUESTION = PlanRequest(

@@ -16,9 +16,8 @@ from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import Options
-from meshwright.search.joint.coarse_search import sketches
-from meshwright.search.joint.constraints import Constraints, parse_constraints
-from meshwright.search.joint.global_config import (
+from meshwright.search.joint.coarse.coarse_search import sketches
+from meshwright.search.joint.coarse.global_config import (
     GlobalConfig,
     MemorySaving,
     framed,
@@ -26,10 +25,11 @@ from meshwright.search.joint.global_config import (
     savings,
     shapes,
 )
-from meshwright.search.joint.graph_context import GraphContext
-from meshwright.search.joint.layout_dp import LayoutWeights
-from meshwright.search.joint.question import PlanRequest
-from meshwright.search.joint.violations import violations
+from meshwright.search.joint.coarse.graph_context import GraphContext
+from meshwright.search.joint.coarse.layout_dp import LayoutWeights
+from meshwright.search.joint.request.constraints import Constraints, parse_constraints
+from meshwright.search.joint.request.question import PlanRequest
+from meshwright.search.joint.request.violations import violations
 from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory.shard_bytes import communicators

@@ -20,8 +20,8 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.consistent import checked
-from meshwright.search.joint.constraints import (
+from meshwright.search.joint.request.consistent import checked
+from meshwright.search.joint.request.constraints import (
     OPTIONS,
     Constraints,
     allowed,
@@ -31,8 +31,8 @@ from meshwright.search.joint.constraints import (
     rule_allowed,
     sitting,
 )
-from meshwright.search.joint.contradictions import stage_runs
-from meshwright.search.joint.violations import violations
+from meshwright.search.joint.request.contradictions import stage_runs
+from meshwright.search.joint.request.violations import violations
 from meshwright.search.mcmc.metropolis import COST, LONGEST, MetropolisChain, desk, stroll
 from meshwright.search.mcmc.parallel_chains import random_roles, search
 from meshwright.sharding.layout import Layout, factors, layouts
@@ -306,11 +306,11 @@ def test_the_optimum_is_that_of_the_allowed_plans(own: Constraints) -> None:
 
 def layouts_of(problem: StepModel, unit: int, rows: Codes) -> list[Layout]:
     roles = problem.roles.copy()
-    found: list[Layout] = []
+    of_unit: list[Layout] = []
     for row in rows:
         roles[unit] = row
-        found.append(problem.layouts(roles)[unit])
-    return found
+        of_unit.append(problem.layouts(roles)[unit])
+    return of_unit
 
 
 def test_a_pinned_coordinate_is_not_renamed() -> None:

@@ -16,7 +16,7 @@ from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.memory.memory_timeline import within
 from meshwright.simulate.problem import StepModel

@@ -30,9 +30,9 @@ from meshwright.graph.model import Call, Operator, OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.joint.explore_rewrites import Costs, algebra, replayed, variants
-from meshwright.search.joint.segments import segments
-from meshwright.search.joint.stitch import recomposed
+from meshwright.search.joint.algebra.explore_rewrites import Costs, algebra, replayed, variants
+from meshwright.search.joint.algebra.segments import segments
+from meshwright.search.joint.algebra.stitch import recomposed
 from sequential import one_device, sequential
 from support.training_graphs import random_graph, tiny
 
@@ -215,8 +215,8 @@ def test_sequential_is_no_dearer_and_says_what_it_costs(name: str) -> None:
 SHOW = """
 import numpy as np
 from meshwright.graph.text import parse_graph
-from meshwright.search.joint.segments import segments
-from meshwright.search.joint.explore_rewrites import algebra, variants
+from meshwright.search.joint.algebra.segments import segments
+from meshwright.search.joint.algebra.explore_rewrites import algebra, variants
 def evaluate(graph):
     return np.array([[1 + len(str(graph)) % 7, 1 + len(str(graph)) % 11]])
 for own in segments(parse_graph(TEXT), algebra(), least=3):

@@ -19,13 +19,13 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.as_if_fixed import fixed_questions, worth_fixing
-from meshwright.search.joint.constraints import parse_constraints
-from meshwright.search.joint.evaluate import Evaluator
+from meshwright.search.joint.moves.as_if_fixed import fixed_questions, worth_fixing
+from meshwright.search.joint.moves.recompute_layers import checkpointed
+from meshwright.search.joint.moves.unify_layers import UNTIDY
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest, PlanResult
-from meshwright.search.joint.recompute_layers import checkpointed
-from meshwright.search.joint.unify_layers import UNTIDY
+from meshwright.search.joint.request.constraints import parse_constraints
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
+from meshwright.search.joint.trials.evaluate import Evaluator
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import CollectivePrices

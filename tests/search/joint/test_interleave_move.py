@@ -10,11 +10,11 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.tables import pricer_of
 from meshwright.lower.stage_runs import runs_of, stages_of
 from meshwright.plan.options import Options
-from meshwright.search.joint.evaluate import Evaluator
-from meshwright.search.joint.global_config import GlobalConfig
-from meshwright.search.joint.interleave_move import interleaved
-from meshwright.search.joint.layout_dp import LayoutWeights
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.coarse.global_config import GlobalConfig
+from meshwright.search.joint.coarse.layout_dp import LayoutWeights
+from meshwright.search.joint.moves.interleave_move import interleaved
+from meshwright.search.joint.request.question import PlanRequest
+from meshwright.search.joint.trials.evaluate import Evaluator
 from meshwright.simulate.collective_table import CollectivePrices
 from support.baseline_graphs import transformer
 

@@ -20,11 +20,11 @@ from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
-from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.global_config import GlobalConfig
-from meshwright.search.joint.graph_context import GraphContext
-from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.coarse.global_config import GlobalConfig
+from meshwright.search.joint.coarse.graph_context import GraphContext
+from meshwright.search.joint.coarse.layout_dp import LayoutDP, LayoutWeights
+from meshwright.search.joint.request.constraints import Constraints
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import layouts
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE

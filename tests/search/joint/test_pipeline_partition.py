@@ -11,8 +11,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import bundles
 from meshwright.plan.options import Options
-from meshwright.search.joint.layout_dp import nodes
-from meshwright.search.joint.pipeline_partition import PipelinePartitions
+from meshwright.search.joint.coarse.layout_dp import nodes
+from meshwright.search.joint.coarse.pipeline_partition import PipelinePartitions
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
 from meshwright.simulate.additive import AdditiveCosts

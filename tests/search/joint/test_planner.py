@@ -23,14 +23,14 @@ from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint import phases
-from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.metropolis_runs import walked
+from meshwright.search.joint.moves.unify_layers import UNTIDY
 from meshwright.search.joint.phases import SearchStatus
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest, PlanResult
-from meshwright.search.joint.unify_layers import UNTIDY
-from meshwright.search.joint.violations import violations
+from meshwright.search.joint.request.constraints import Constraints, parse_constraints
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.violations import violations
 from meshwright.search.joint.warm_starts import WarmStart
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.simulation import simulate

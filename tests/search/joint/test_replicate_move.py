@@ -10,9 +10,9 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
+from meshwright.search.joint.moves.replicate_move import copied
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
-from meshwright.search.joint.replicate_move import copied
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.problem import codes_of, layouts_of

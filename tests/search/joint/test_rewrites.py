@@ -20,11 +20,11 @@ from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
-from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.question import PlanRequest
-from meshwright.search.joint.rewrites import _cheapest, rewritten
-from meshwright.search.joint.segment_costs import SegmentCosts, boundary_tensors
-from meshwright.search.joint.segments import segments
+from meshwright.search.joint.algebra.explore_rewrites import algebra
+from meshwright.search.joint.algebra.rewrites import _cheapest, rewritten
+from meshwright.search.joint.algebra.segment_costs import SegmentCosts, boundary_tensors
+from meshwright.search.joint.algebra.segments import segments
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import Costs
 

@@ -16,10 +16,10 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
-from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
-from meshwright.search.joint.question import PlanRequest
-from meshwright.search.joint.segment_costs import SUMS, SegmentCosts
-from meshwright.search.joint.segments import GraphSegment
+from meshwright.search.joint.algebra.segment_costs import SUMS, SegmentCosts
+from meshwright.search.joint.algebra.segments import GraphSegment
+from meshwright.search.joint.coarse.layout_dp import LayoutDP, LayoutWeights
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import MeshFactor, factors, layouts
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE

@@ -15,10 +15,10 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.places import Match
-from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.partition import cuts
-from meshwright.search.joint.segments import gradients_within, segments
-from meshwright.search.joint.stitch import recomposed
+from meshwright.search.joint.algebra.explore_rewrites import algebra
+from meshwright.search.joint.algebra.partition import cuts
+from meshwright.search.joint.algebra.segments import gradients_within, segments
+from meshwright.search.joint.algebra.stitch import recomposed
 from support.training_graphs import random_graph, tiny
 
 RULES = algebra()

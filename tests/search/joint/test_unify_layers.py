@@ -12,8 +12,8 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner
-from meshwright.search.joint.question import PlanRequest
-from meshwright.search.joint.unify_layers import UNTIDY, tidied
+from meshwright.search.joint.moves.unify_layers import UNTIDY, tidied
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.reshard import Codes
 
 

@@ -11,7 +11,7 @@ from meshwright.configs.find_plan import find_plan
 from meshwright.graph.text import parse_graph
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.rewrite.verify.user_rules import user_rules
-from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.search.joint.algebra.explore_rewrites import algebra
 from meshwright.simulate.simulation import simulate
 
 MODELS = "support.user_kernels"

@@ -16,10 +16,10 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
-from meshwright.search.joint.global_config import GlobalConfig
-from meshwright.search.joint.graph_context import GraphContext
-from meshwright.search.joint.question import PlanRequest
-from meshwright.search.joint.weigh import MemoryWeigher
+from meshwright.search.joint.coarse.global_config import GlobalConfig
+from meshwright.search.joint.coarse.graph_context import GraphContext
+from meshwright.search.joint.coarse.weigh import MemoryWeigher
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
 from meshwright.simulate.collective_table import CollectivePrices

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.example import Example
-from meshwright.capture.tracing import silent
+from meshwright.capture.source.example import Example
+from meshwright.capture.trace.tracing import silent
 from meshwright.capture.transformers.inputs import Kinds
 
 Build = Callable[[Any, Kinds], Example]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshwright.capture.example import Example, Loss
+from meshwright.capture.source.example import Example, Loss
 
 Sizes = TypeVar("Sizes", bound=msgspec.Struct)
 

@@ -135,7 +135,8 @@ class Defined(Family):
         definition = self.definition
         if len(call.inputs) != len(definition.operands):
             raise ShapeError(
-                f"{definition.name} reads {len(definition.operands)} tensors, not {len(call.inputs)}"
+                f"{definition.name} reads {len(definition.operands)} tensors, "
+                f"not {len(call.inputs)}"
             )
         ranks = tuple(len(tensor(call, index).shape) for index in range(len(call.inputs)))
         try:

@@ -29,7 +29,7 @@ from meshwright.report.page.summary import summary_section
 from meshwright.report.page.sums import sums_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.simulation import Simulation
 
 SCRIPTS = (

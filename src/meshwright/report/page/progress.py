@@ -8,7 +8,7 @@ from meshwright.base.units import counted, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.request.question import PlanResult
 
 
 def progress_section(planned: PlanResult) -> Markup:

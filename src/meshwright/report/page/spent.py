@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from meshwright.base.units import counted, format_gibibytes, format_seconds
 from meshwright.explain.explanation import Spending, spending
-from meshwright.report.explained import describe_categories
 from meshwright.report.page.markup import Markup, bar, element, joined, table
+from meshwright.report.text.explained import describe_categories
 from meshwright.simulate.simulation import Simulation
 
 MOST = 20

@@ -10,14 +10,14 @@ from meshwright.base.units import counted, format_gibibytes, format_rate, format
 from meshwright.explain.decisions import Decision
 from meshwright.explain.replan import Replanned
 from meshwright.explain.what_if import Improvement
-from meshwright.report.decisions import HEADS, decision_cells, describe_decisions
 from meshwright.report.page.markup import Markup, bar, element, joined, table
-from meshwright.report.planned import FOUND, missing, speedup
 from meshwright.report.predictions import describe_refused, exposed
+from meshwright.report.text.decisions import HEADS, decision_cells, describe_decisions
+from meshwright.report.text.planned import FOUND, missing, speedup
+from meshwright.report.text.what_ifs import what_ifs
 from meshwright.report.throughput import mfu_cell, rate, unit_of
-from meshwright.report.what_ifs import what_ifs
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
 STRATEGIES = (

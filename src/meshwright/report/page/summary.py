@@ -9,7 +9,7 @@ import math
 from meshwright.base.units import counted, format_gibibytes, format_rate, format_seconds
 from meshwright.report.outline import Outline, describe_options, short_description
 from meshwright.report.page.markup import Markup, bar, element, joined
-from meshwright.report.planned import (
+from meshwright.report.text.planned import (
     describe_planned,
     describe_question,
     missing,
@@ -17,7 +17,7 @@ from meshwright.report.planned import (
     speedup,
 )
 from meshwright.report.throughput import mfu_cell, rate, unit_of
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
 

@@ -172,7 +172,7 @@ def _keys(graph: Graph, unread: list[int], store: Store) -> Iterator[bytes]:
 
 def key(digests: list[int], count: int) -> bytes:
     """A number for outputs in the order of digests, and for how many variables are read."""
-    text = b"".join(own.to_bytes(8, "big") for own in digests)
+    text = b"".join(part.to_bytes(8, "big") for part in digests)
     return blake2b(text, digest_size=8, salt=bytes([count])).digest()
 
 

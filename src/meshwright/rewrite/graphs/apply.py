@@ -109,7 +109,7 @@ class _Edit:
             wanted = names[len(called) : len(called) + len(piece.outputs)]
             operands = tuple(called[number] for number in piece.operands)
             dims = dim_names(
-                piece.reading, [[dim for dim, _ in self._tensors[operand].dims] for operand in operands],
+                piece.reading, [[dim for dim, _ in self._tensors[name].dims] for name in operands],
                 known,
             )  # fmt: skip
             for spec, type_, name in zip(piece.outputs, piece.types, wanted, strict=True):

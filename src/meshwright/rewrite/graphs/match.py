@@ -99,10 +99,10 @@ class Matcher:
     def _applicable(self) -> dict[Key, ApplicableMatch]:
         ancestry = Ancestry(self._state.site)
         return {
-            key: found
+            key: match
             for name in self._state.site.nodes
-            for key, found in self._state.groups.get(name, {}).items()
-            if len(key[1]) == 1 or not ancestry.depends(found.given, self._makers(key[1]))
+            for key, match in self._state.groups.get(name, {}).items()
+            if len(key[1]) == 1 or not ancestry.depends(match.given, self._makers(key[1]))
         }
 
     def _makers(self, tensors: Iterable[str]) -> list[str]:
@@ -167,12 +167,12 @@ def _updated(memory: BlueprintCache, before: _State, site: Site, change: Change)
         groups.pop(name, None)
         touching.pop(name, None)
     matches = (
-        (key, own)
+        (key, candidate)
         for name, level in _above(site, disturbed, rules.depth).items()
         for plan in rules.plans(site.nodes[name].term, site.reads(site.nodes[name]))
         if plan.depth > level
-        for key, own in memory.found(site, plan, name)
-        if not disturbed.isdisjoint(own.match.operators)
+        for key, candidate in memory.found(site, plan, name)
+        if not disturbed.isdisjoint(candidate.match.operators)
     )
     return _merged(_State(site, groups, touching), matches)
 

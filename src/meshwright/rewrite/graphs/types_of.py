@@ -175,7 +175,7 @@ def _whole(
     attributes = operator.attributes
     call = graph.call(operator)
     if input_specs != call.inputs and (reading := read(call, known)) is not None:
-        operands = [own for n in reading.order if (own := input_specs[n]) is not None]
+        operands = [input_spec for n in reading.order if (input_spec := input_specs[n]) is not None]
         writing = write(reading.operator, reading.settings, operands, known)
         shapes, attributes = [spec.shape for spec in writing.outputs], writing.attributes
     outputs = tuple(

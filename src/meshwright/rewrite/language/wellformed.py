@@ -36,7 +36,7 @@ def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
     """
     if not rule.source:
         raise InputError(f"rule {rule.name!r} replaces no tensor", "give it an output")
-    read = [own for node in _nodes(rule) for own in node.inputs if isinstance(own, Term)]
+    read = [term for node in _nodes(rule) for term in node.inputs if isinstance(term, Term)]
     ends = [end for end in (*rule.source, *rule.target) if isinstance(end, Term)]
     arity = arities(known)
     for node in _nodes(rule):

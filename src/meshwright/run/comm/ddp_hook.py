@@ -85,10 +85,10 @@ class _State:
         return promised
 
 
-def _average(own: Reducer, ranks: int, data: Tensor, promised: Future[Tensor]) -> None:
+def _average(program: Reducer, ranks: int, data: Tensor, promised: Future[Tensor]) -> None:
     try:
         data.div_(ranks)
-        own.all_reduce(data)
+        program.all_reduce(data)
     except Exception as error:  # DDP raises it where it waits for the bucket.
         promised.set_exception(error)  # type: ignore[arg-type]
     else:

@@ -10,7 +10,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, shape_of, within

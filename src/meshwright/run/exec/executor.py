@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.experts import Through
-from meshwright.capture.guarding import refuse_other_branches
-from meshwright.capture.together import JointReductions
+from meshwright.capture.execution.experts import Through
+from meshwright.capture.execution.guarding import refuse_other_branches
+from meshwright.capture.execution.sharded_softmax import JointReductions
 from meshwright.lower.data_shares import DataShares
 from meshwright.lower.script import Instruction, Script
 from meshwright.lower.transfers import Step
@@ -193,7 +193,7 @@ class Executor:
         """What gradients of parameters take now: summed ones, and those on the way to a sum."""
         pieces = self.parameters.pieces.values()
         summed = (piece.gradient for piece in pieces if piece.gradient is not None)
-        handed = (own for piece in pieces if (own := piece.accumulated) is not None)
+        handed = (total for piece in pieces if (total := piece.accumulated) is not None)
         returns = {r for b in self.script.buckets for kept in b.parameters for r in kept.returns}
         left = (tensor for (number, _), tensor in self._left.items() if number in returns)
         return sum(tensor.nbytes for tensors in (summed, handed, left) for tensor in tensors)

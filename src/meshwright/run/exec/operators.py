@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.autograd.function import Function
 from torch.nn import functional
 
-from meshwright.capture.experts import Through, routed
-from meshwright.capture.kernels import run_operator
-from meshwright.capture.pieces import Operands, attending, prepared_call
-from meshwright.capture.together import JointReductions, attention
+from meshwright.capture.execution.experts import Through, routed
+from meshwright.capture.execution.kernels import run_operator
+from meshwright.capture.execution.pieces import Operands, attending, prepared_call
+from meshwright.capture.execution.sharded_softmax import JointReductions, attention
 from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call

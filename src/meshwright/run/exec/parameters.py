@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
-from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import shape_of
 from meshwright.lower.buckets import BucketParameter, ElementRange

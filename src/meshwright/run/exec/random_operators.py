@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from meshwright.capture.pieces import Operands, prepared_call
+from meshwright.capture.execution.pieces import Operands, prepared_call
 from meshwright.graph.model import Call, Value
 from meshwright.graph.pieces import Box
 from meshwright.lower.tasks import MemberPiece

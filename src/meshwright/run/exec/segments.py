@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from meshwright.capture.experts import Through
-from meshwright.capture.together import ALONE, JointReductions
+from meshwright.capture.execution.experts import Through
+from meshwright.capture.execution.sharded_softmax import ALONE, JointReductions
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.expert_body import experts_held
 from meshwright.graph.family import PYTHON_KERNEL

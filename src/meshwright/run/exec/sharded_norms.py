@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function
 
-from meshwright.capture.together import Reduced
+from meshwright.capture.execution.sharded_softmax import Reduced
 
 
 class Norm(NamedTuple):

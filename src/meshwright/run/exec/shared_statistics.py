@@ -37,10 +37,10 @@ class CallStatistics:
         self.names = frozenset(call.name for call in calls)
         held = _held(script, self.names)
         self._order = tuple(
-            (own, micro)
+            (shared, micro)
             for micro in range(script.plan.options.micro_batches)
-            for own in calls
-            if own.name in held
+            for shared in calls
+            if shared.name in held
         )
         devices = range(script.plan.cluster.devices)
         self._sizes = {call.name: graph.specs[call.inputs[MEAN] or ""].elements for call in calls}

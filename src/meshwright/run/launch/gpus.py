@@ -43,8 +43,8 @@ def require_nccl() -> None:
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     if version[:2] < NCCL_SINCE:
         raise InputError(
-            f"PyTorch {torch.__version__} runs NCCL {'.'.join(map(str, version[:3]))}, which is too "
-            "old",
+            f"PyTorch {torch.__version__} runs NCCL {'.'.join(map(str, version[:3]))}, which is "
+            "too old",
             f"install a build with NCCL {'.'.join(map(str, NCCL_SINCE))} or newer (2.28.9 was "
             "tried)",
         )

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 
 from meshwright.base.errors import InputError
 from meshwright.base.files import REMEDY
-from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.graph.model import Spec
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor

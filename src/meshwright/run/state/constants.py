@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.graph.counts import is_real
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.model import Tensor as Described

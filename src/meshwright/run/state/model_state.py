@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.graph.model import OperatorGraph, Parameter, Spec
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, full, overlap, shape_of, within

@@ -21,9 +21,9 @@ from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.constraints import Constraints, parse_constraints
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.simulate.islands import simulated_part
 
 Run = tuple[int, int]

@@ -40,7 +40,7 @@ from meshwright.search.islands.inner import InnerPlans, Run
 from meshwright.search.islands.merged import merged
 from meshwright.search.islands.question import IslandCandidate, IslandPlanned, IslandQuestion
 from meshwright.search.islands.shares import balanced, proportional, unit_of
-from meshwright.search.joint.clock import Clock
+from meshwright.search.joint.trials.clock import Clock
 from meshwright.sharding.loss_law import loss_law
 from meshwright.simulate.island_paces import paced, with_micro_batches
 from meshwright.simulate.islands import PartFigures, composed

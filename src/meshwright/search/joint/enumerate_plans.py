@@ -27,10 +27,21 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import SCHEDULES, Options
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
-from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings, shards_within
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.algebra.explore_rewrites import algebra
+from meshwright.search.joint.coarse.global_config import (
+    BUCKETS,
+    micro_batches,
+    savings,
+    shards_within,
+)
+from meshwright.search.joint.request.constraints import (
+    BUCKET,
+    MICRO_BATCHES,
+    allowed,
+    option,
+    stays,
+)
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
 from meshwright.sharding.reshard import Codes

@@ -12,7 +12,7 @@ from meshwright.cost.backend import NCCL, Backend
 from meshwright.search.budget import Budget
 from meshwright.search.joint.phases import Progress
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.search.joint.request.question import PlanRequest, PlanResult
 
 
 def best_of_devices(

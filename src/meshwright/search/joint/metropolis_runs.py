@@ -20,8 +20,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
-from meshwright.search.joint.constraints import allowed, sitting
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.request.constraints import allowed, sitting
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.joint.warm_starts import WarmStart
 from meshwright.search.mcmc.parallel_chains import ChainsProgress, search
 from meshwright.sharding.reshard import Codes

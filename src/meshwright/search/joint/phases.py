@@ -18,26 +18,26 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.as_if_fixed import FixedDecision, decisions, zero_stages
-from meshwright.search.joint.candidates import CandidateEntry
-from meshwright.search.joint.clock import Clock
-from meshwright.search.joint.coarse_search import sketches, varied
-from meshwright.search.joint.constraints import stays
-from meshwright.search.joint.deepen import Allowance, by_degrees, climbed
+from meshwright.search.joint.algebra.explore_rewrites import algebra
+from meshwright.search.joint.algebra.rewrites import rewritten
+from meshwright.search.joint.algebra.segment_costs import SegmentCosts
+from meshwright.search.joint.coarse.coarse_search import sketches, varied
+from meshwright.search.joint.coarse.global_config import GlobalConfig, neighbours, stages_of
+from meshwright.search.joint.coarse.graph_context import CoarseSolution
+from meshwright.search.joint.coarse.layout_dp import LayoutWeights
 from meshwright.search.joint.enumerate_plans import everything
-from meshwright.search.joint.evaluate import WEIGHTS, Evaluator
-from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.global_config import GlobalConfig, neighbours, stages_of
-from meshwright.search.joint.graph_context import CoarseSolution
-from meshwright.search.joint.interleave_move import interleaved
-from meshwright.search.joint.layout_dp import LayoutWeights
 from meshwright.search.joint.metropolis_runs import walked
-from meshwright.search.joint.optimality import Optimality
-from meshwright.search.joint.question import PlanRequest, SearchImprovement
-from meshwright.search.joint.recompute_layers import checkpointed
-from meshwright.search.joint.replicate_move import copied
-from meshwright.search.joint.rewrites import rewritten
-from meshwright.search.joint.segment_costs import SegmentCosts
+from meshwright.search.joint.moves.as_if_fixed import FixedDecision, decisions, zero_stages
+from meshwright.search.joint.moves.deepen import Allowance, by_degrees, climbed
+from meshwright.search.joint.moves.interleave_move import interleaved
+from meshwright.search.joint.moves.recompute_layers import checkpointed
+from meshwright.search.joint.moves.replicate_move import copied
+from meshwright.search.joint.request.constraints import stays
+from meshwright.search.joint.request.question import PlanRequest, SearchImprovement
+from meshwright.search.joint.trials.candidates import CandidateEntry
+from meshwright.search.joint.trials.clock import Clock
+from meshwright.search.joint.trials.evaluate import WEIGHTS, Evaluator
+from meshwright.search.joint.trials.optimality import Optimality
 from meshwright.search.joint.warm_starts import WarmStart, starts
 from meshwright.simulate.collective_table import CollectivePrices
 

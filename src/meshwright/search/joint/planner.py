@@ -40,15 +40,15 @@ from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.as_if_fixed import fixed_questions, worth_fixing
-from meshwright.search.joint.clock import Clock
-from meshwright.search.joint.consistent import nothing_kept, refuse_impossible
-from meshwright.search.joint.deepen import climbed, kicked
-from meshwright.search.joint.optimality import Optimality
+from meshwright.search.joint.moves.as_if_fixed import fixed_questions, worth_fixing
+from meshwright.search.joint.moves.deepen import climbed, kicked
+from meshwright.search.joint.moves.unify_layers import laid_alike
 from meshwright.search.joint.phases import Progress, SearchPhases
-from meshwright.search.joint.question import PlanRequest, PlanResult, Stopped
-from meshwright.search.joint.unify_layers import laid_alike
-from meshwright.search.joint.violations import violations
+from meshwright.search.joint.request.consistent import nothing_kept, refuse_impossible
+from meshwright.search.joint.request.question import PlanRequest, PlanResult, Stopped
+from meshwright.search.joint.request.violations import violations
+from meshwright.search.joint.trials.clock import Clock
+from meshwright.search.joint.trials.optimality import Optimality
 from meshwright.search.joint.warm import warm_up
 from meshwright.search.joint.warm_starts import starts
 from meshwright.simulate.collective_table import CollectivePrices

@@ -21,10 +21,10 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.global_config import GlobalConfig
-from meshwright.search.joint.graph_context import GraphContext
-from meshwright.search.joint.layout_dp import LayoutWeights
-from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.coarse.global_config import GlobalConfig
+from meshwright.search.joint.coarse.graph_context import GraphContext
+from meshwright.search.joint.coarse.layout_dp import LayoutWeights
+from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.mcmc.parallel_chains import search
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory.memory_timeline import within

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from meshwright.plan.options import Options
-from meshwright.search.joint.candidates import CandidateEntry
-from meshwright.search.joint.graph_context import GraphContext
+from meshwright.search.joint.coarse.graph_context import GraphContext
+from meshwright.search.joint.trials.candidates import CandidateEntry
 from meshwright.sharding.reshard import Codes
 
 SETS = 2

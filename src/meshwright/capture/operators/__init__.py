@@ -1,0 +1,1 @@
+"""ATen's operators, their names and lines, and how operators call them."""

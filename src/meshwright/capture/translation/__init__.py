@@ -1,0 +1,1 @@
+"""From a traced program to an `OperatorGraph`: operators, dims, guards."""

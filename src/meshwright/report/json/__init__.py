@@ -1,0 +1,1 @@
+"""What scripts read: JSON documents, and traces for Perfetto."""

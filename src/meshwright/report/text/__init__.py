@@ -1,0 +1,1 @@
+"""What the terminal shows: tables and sentences, a module for each noun."""

@@ -1,0 +1,1 @@
+"""Rewrites of a graph: segments, their variants and costs, stitched together."""

@@ -1,0 +1,1 @@
+"""Coarse solutions: global configs, and layouts by dynamic programming over mesh factors."""

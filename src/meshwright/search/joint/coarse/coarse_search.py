@@ -1,0 +1,131 @@
+"""Frames worth simulating. Enters: a bench. Leaves: sketches, each with an estimate.
+
+For every number of stages and of micro-batches the layouts are found that cost the least, and then
+what saves memory is added until they should fit: ZeRO, then recomputation, or layouts that weigh
+memory against time. Numbers of micro-batches that cannot beat what fits already are left out, and
+more stages where more and more of them only took longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from meshwright.search.joint.coarse.global_config import (
+    GlobalConfig,
+    MemorySaving,
+    framed,
+    savings,
+    shapes,
+)
+from meshwright.search.joint.coarse.graph_context import CoarseSolution, GraphContext
+from meshwright.search.joint.coarse.layout_dp import LayoutWeights
+
+SUMS = 0.5
+"""How much gradient sums count where frames are compared."""
+
+FAR = 1.3
+"""An estimate that is so many times the best is not looked into any further."""
+
+MEMORY = (0.5, 4.0)
+"""How much all the memory of a device that is left for tensors counts, in steps."""
+
+FIRST, ALIKE = 8, 3
+"""Sketches that are simulated, and of those with the same stages and micro-batches."""
+
+
+def sketches(bench: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
+    """Sketches of all frames, the fastest that should fit first, then those that hold the least.
+
+    There is one at least, however early somebody has had enough.
+    """
+    solutions: list[CoarseSolution] = []
+    best: dict[tuple[int, ...], float] = {}
+    settled = False
+    for stages, micro in shapes(bench.question, bench.graph):
+        if bench.question.minimize == "time" and _more_and_more(best, stages):
+            best[stages] = float("inf")
+        far = best.get(stages, 0.0) > FAR * min(best.values(), default=float("inf"))
+        if (solutions and enough()) or far or (settled and not stages):
+            continue
+        saved = list(_saved(bench, stages, micro))
+        solutions += saved
+        for sketch in filter(bench.fits, saved):
+            best[stages] = min(sketch.estimate, best.get(stages, float("inf")))
+            options = sketch.frame.options
+            # Without a pipeline more micro-batches only save memory.
+            settled = settled or not (stages or options.recompute or options.zero == 3)
+    return sorted(solutions, key=bench.order)
+
+
+def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...]) -> bool:
+    """Whether two numbers of fewer stages on the same level were far, the larger one even more."""
+    if len(stages) < 3:
+        return False
+    fewer, fewest = (best.get(stages[:-n], 0.0) for n in (1, 2))
+    return fewer >= fewest > FAR * min(best.values(), default=float("inf"))
+
+
+def _saved(bench: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator[CoarseSolution]:
+    """Layouts with one frame, saving more and more until they fit."""
+    allowed = savings(bench.question.constraints)
+    fitting = False
+    for recompute in (False, True):
+        ways = [saving for saving in allowed if saving.recompute == recompute]
+        for sketch in _each(bench, stages, micro, ways):
+            fitting = fitting or bench.fits(sketch)
+            yield sketch
+        if fitting:
+            return
+
+
+def _each(
+    bench: GraphContext, stages: tuple[int, ...], micro: int, allowed: list[MemorySaving]
+) -> Iterator[CoarseSolution]:
+    """The layouts that cost the least with each saving, and those that weigh memory."""
+    for saving in allowed:
+        frame = framed(bench.question, stages, micro, saving)
+        if not bench.possible(frame):
+            return
+        sketch = bench.sketch(frame, LayoutWeights(sums=SUMS), fine=False)
+        if not bench.legal(sketch):
+            return  # Micro-batches are too small for degrees that are fixed.
+        yield sketch
+        if bench.fits(sketch) or saving.zero in (2, 3):
+            continue
+        for share in MEMORY:
+            weight = share * sketch.estimate / bench.room(sketch)
+            yield bench.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
+
+
+def varied(solutions: list[CoarseSolution]) -> list[CoarseSolution]:
+    """The first sketches, but not too many of one kind, and the first without a pipeline."""
+    kinds: dict[object, int] = {}
+    chosen: list[CoarseSolution] = []
+    for sketch in solutions:
+        kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
+        first = not sketch.frame.stages and all(other.frame.stages for other in chosen)
+        if (len(chosen) < FIRST and kinds.get(kind, 0) < ALIKE) or first:
+            kinds[kind] = kinds.get(kind, 0) + 1
+            chosen.append(sketch)
+    return chosen
+
+
+def finer(frames: list[GlobalConfig], fitting: list[GlobalConfig]) -> list[GlobalConfig]:
+    """The frames to lay out finer: of the best shape and of the best without a pipeline, the best
+    frame and those that should fit with other stages of ZeRO.
+    """
+    plain = [frame for frame in frames if not frame.stages]
+    chosen = []
+    for best in dict.fromkeys((*plain[:1], *frames[:1])):
+        alike = {
+            frame.options.zero: frame
+            for frame in reversed(fitting)
+            if _shape(frame) == _shape(best)
+        }
+        chosen += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
+    return list(dict.fromkeys(chosen))
+
+
+def _shape(frame: GlobalConfig) -> object:
+    options = frame.options
+    return frame.stages, options.micro_batches, options.recompute

@@ -1,0 +1,1 @@
+"""Changes of whole plans: more degrees, virtual stages, checkpointing, replicas, equal layers."""

@@ -1,0 +1,1 @@
+"""What a search is asked and answers: `PlanRequest`, constraints, `PlanResult`."""

@@ -1,0 +1,1 @@
+"""Plans that are simulated: evaluator, candidates, the clock, the gap to the bound."""

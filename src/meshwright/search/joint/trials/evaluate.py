@@ -1,0 +1,201 @@
+"""Plans that are simulated, from sketches on. Enters: graphs, frames, weights. Leaves: candidates,
+which are kept.
+
+Every graph has its bench. A sketch is simulated unless its plan has been; the best are laid out
+finer, with several weights, and the weights that led to the best plans come first the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.grid import ConfigOutcome
+from meshwright.cost.operator import OperatorPricer
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.coarse.coarse_search import finer, varied
+from meshwright.search.joint.coarse.global_config import GlobalConfig
+from meshwright.search.joint.coarse.graph_context import CoarseSolution, GraphContext
+from meshwright.search.joint.coarse.layout_dp import LayoutWeights
+from meshwright.search.joint.request.question import PlanRequest
+from meshwright.search.joint.request.violations import violations
+from meshwright.search.joint.trials.candidates import CandidateEntry, CandidatePool
+from meshwright.sharding.reshard import Codes
+from meshwright.simulate.collective_table import CollectivePrices
+from meshwright.simulate.simulation import simulate
+
+WEIGHTS = (
+    LayoutWeights(sums=1.0),
+    LayoutWeights(sums=0.5, together=True),
+    LayoutWeights(sums=0.2, together=True),
+    LayoutWeights(sums=0.0, together=True),
+    LayoutWeights(compute=0.5, sums=1.0, together=True),
+    LayoutWeights(compute=0.2, sums=1.0),
+    LayoutWeights(sums=2.0),
+)
+"""With which frames are laid out finer."""
+
+LEADING = 3
+"""Weights, of those with which the first frame was laid out best, for other frames and graphs."""
+
+
+class Evaluator:
+    """What has been tried for one question."""
+
+    def __init__(
+        self,
+        question: PlanRequest,
+        prices: CollectivePrices,
+        operators: OperatorPricer,
+        enough: Callable[[], bool],
+        better: Callable[[CandidateEntry], None],
+    ) -> None:
+        """`better` is told of every plan that is better than all before."""
+        self._question, self._enough, self._better = question, enough, better
+        self._prices, self._operators = prices, operators
+        self.benches: list[GraphContext] = []
+        self._steps: dict[int, tuple[str, ...]] = {}
+        self.kept = CandidatePool(question)
+        self._configured: dict[tuple[int, ParallelConfig], CandidateEntry | None] = {}
+
+    def bench(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> GraphContext:
+        """The bench of a graph that some rewrites led to; equal graphs share one."""
+        for bench in self.benches:
+            if bench.graph == graph:
+                return bench
+        bench = GraphContext(self._question, graph, self._prices, self._operators)
+        self.benches.append(bench)
+        self._steps[id(bench)] = steps
+        return bench
+
+    def steps(self, bench: GraphContext) -> tuple[str, ...]:
+        """The rewrites that led to the graph of a bench."""
+        return self._steps[id(bench)]
+
+    def simulated(self, plan: Plan) -> Candidate:
+        """A plan with what is predicted of it."""
+        return Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
+
+    def add(
+        self, candidate: Candidate, bench: GraphContext, sketch: CoarseSolution | None = None
+    ) -> CandidateEntry | None:
+        """Keep a candidate; None if it breaks a constraint."""
+        entry = self.kept.add(candidate, bench, sketch)
+        if entry is not None and entry is self.kept.best:
+            self._better(entry)
+        return entry
+
+    def configured(self, bench: GraphContext, config: ParallelConfig) -> ConfigOutcome | None:
+        """How good a configuration is; None if it breaks a constraint or does not divide."""
+        key = id(bench), config
+        if key not in self._configured:
+            self._configured[key] = self._laid_by_degrees(bench, config)
+        entry = self._configured[key]
+        if entry is None:
+            return None
+        over, value, _ = self.kept.score(entry)
+        return ConfigOutcome(over, value, entry.step)
+
+    def best_configured(self, bench: GraphContext, count: int) -> list[ParallelConfig]:
+        """The best configurations of a graph so far."""
+        every = self._configured.items()
+        entries = [(config, entry) for (of, config), entry in every if of == id(bench) and entry]
+        entries.sort(key=lambda pair: self.kept.score(pair[1]))
+        return [config for config, _ in entries[:count]]
+
+    def _laid_by_degrees(
+        self, bench: GraphContext, config: ParallelConfig
+    ) -> CandidateEntry | None:
+        try:
+            plan = configured(bench.graph, self._question.cluster, config)
+        except InputError:
+            return None
+        if violations(plan, self._question.constraints):
+            return None
+        return self.add(self.simulated(plan), bench)
+
+    def explore(
+        self,
+        bench: GraphContext,
+        solutions: list[CoarseSolution],
+        weights: Sequence[LayoutWeights],
+        late: Callable[[], bool] = lambda: False,
+    ) -> list[LayoutWeights]:
+        """Simulate the first sketches, and lay out finer what is best of them, unless it is late;
+        leaves the weights that led to the best plans.
+        """
+        tried: list[CandidateEntry] = []
+        for sketch in varied(solutions):
+            if self._enough():
+                break
+            entry = self._try(bench, sketch)
+            if entry is not None:
+                tried.append(entry)
+        ranked = [
+            attempt.sketch.frame for attempt in sorted(tried, key=self.kept.score) if attempt.sketch
+        ]
+        leading = list(weights)
+        for frame in finer(
+            ranked, [solution.frame for solution in solutions if bench.fits(solution)]
+        ):
+            leading = self._laid_out(bench, frame, leading, late)[:LEADING] or leading
+        return leading[:LEADING]
+
+    def change(self, entry: CandidateEntry, frame: GlobalConfig) -> None:
+        """Simulate a plan with other options, if it can be cut so."""
+        bench = entry.bench
+        if entry.sketch is not None:
+            sketch = bench.again(entry.sketch, frame)
+            if sketch is not None:
+                self._try(bench, sketch)
+        else:
+            self.relaid(entry, frame.options, entry.roles)
+
+    def relaid(
+        self, entry: CandidateEntry, options: Options, roles: Codes
+    ) -> CandidateEntry | None:
+        """Simulate a plan with other options or roles; None if it has been, or cannot be cut so."""
+        bench = entry.bench
+        if self.kept.seen(bench, options, roles):
+            return None
+        origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
+        try:
+            candidate = bench.simulated(origin, options, roles)
+        except InputError:
+            return None  # Micro-batches are too small, or go through a stage twice.
+        return self.add(candidate, bench)
+
+    def _laid_out(
+        self,
+        bench: GraphContext,
+        frame: GlobalConfig,
+        weights: Sequence[LayoutWeights],
+        late: Callable[[], bool],
+    ) -> list[LayoutWeights]:
+        """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
+        scored: list[tuple[tuple[bool, float, float], int]] = []
+        for n, weighting in enumerate(weights):
+            if self._enough() or late():
+                break
+            entry = self._try(bench, bench.sketch(frame, weighting, fine=True))
+            if entry is not None:
+                scored.append((self.kept.score(entry), n))
+        return [weights[n] for _, n in sorted(scored)]
+
+    def _try(self, bench: GraphContext, sketch: CoarseSolution) -> CandidateEntry | None:
+        """Simulate a sketch; None if its plan has been or a rewritten graph cannot be cut so."""
+        roles, options = bench.roles(sketch), sketch.frame.options
+        if self.kept.seen(bench, options, roles):
+            return None
+        stages = sketch.frame.degree(bench.factors)
+        origin = f"joint: {stages} stages" if stages > 1 else "joint"
+        try:
+            candidate = bench.simulated(origin, options, roles)
+        except InputError:
+            return None  # Micro-batches that the graph as it was written could be cut into.
+        return self.add(candidate, bench, sketch)
