@@ -145,15 +145,17 @@ def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
 
 
 def _classes(problem: Any) -> Any:
-    bones = problem.bones
+    template = problem.template
     kinds = np.full(len(problem.tasks.live), -1)
     of_units = np.array([CLASSES.index(_class(unit)) for unit in problem.units])
-    moving = np.where(bones.parameters, CLASSES.index("parameters"), CLASSES.index("activations"))
+    moving = np.where(
+        template.parameters, CLASSES.index("parameters"), CLASSES.index("activations")
+    )
     for tasks, classes in (
-        *((tasks, of_units) for tasks in (bones.forward, bones.backward)),
-        *((tasks, moving) for tasks in (bones.carry, bones.back, bones.again)),
-        (bones.regather[:, None], moving),
-        (bones.update[:, None], np.full(len(moving), CLASSES.index("update"))),
+        *((tasks, of_units) for tasks in (template.forward, template.backward)),
+        *((tasks, moving) for tasks in (template.carry, template.carry_back, template.again)),
+        (template.regather[:, None], moving),
+        (template.update[:, None], np.full(len(moving), CLASSES.index("update"))),
     ):
         present = tasks >= 0
         kinds[tasks[present]] = np.broadcast_to(classes[:, None], tasks.shape)[present]

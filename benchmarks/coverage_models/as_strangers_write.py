@@ -351,7 +351,7 @@ class FNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.emb, self.ff = nn.Embedding(V, D), nn.Sequential(nn.Linear(D, 64), nn.GELU())
-        self.back, self.norm = nn.Linear(64, D), nn.LayerNorm(D)
+        self.backward, self.norm = nn.Linear(64, D), nn.LayerNorm(D)
         self.spec = nn.Parameter(torch.randn(T // 2 + 1, D, 2) * 0.1)
         self.head = nn.Linear(D, V)
 
@@ -360,7 +360,7 @@ class FNet(nn.Module):
         h = self.norm(h + torch.fft.fft2(h, dim=(-2, -1)).real)
         f = torch.fft.rfft(h, dim=1, norm="ortho") * torch.view_as_complex(self.spec)
         h = h + torch.fft.irfft(f, n=T, dim=1, norm="ortho")
-        return self.head(h + self.back(self.ff(h))).transpose(1, 2)
+        return self.head(h + self.backward(self.ff(h))).transpose(1, 2)
 
 
 def fourier_mixing(batch: int = 8) -> Built:

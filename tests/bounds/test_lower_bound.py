@@ -107,8 +107,10 @@ def test_few_ways_stand_for_every_way(name: str, devices: int, micro: int) -> No
     cutter = DegreeEnumerator(OperatorPricer(SMALL.device), devices, micro)
     for unit in {group.members: group for group in units(graph)}.values():
         few, every = cutter.few(unit), cutter.every(unit)
-        for forward, backward, share in zip(every.there, every.back, every.share, strict=True):
-            beaten = (few.there <= forward) & (few.back <= backward) & (few.share <= share)
+        for forward, backward, share in zip(
+            every.forward, every.backward, every.share, strict=True
+        ):
+            beaten = (few.forward <= forward) & (few.backward <= backward) & (few.share <= share)
             assert np.any(beaten), f"{unit.name}: {forward} {backward} {share}"
 
 

@@ -48,8 +48,8 @@ def test_parts_that_talk_make_the_whole(case: Case, split: Split) -> None:
                 other = torch.zeros_like(one) if other is None else other
                 torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
         forward, backward = split.rounds
-        assert (len(together.there), len(together.back)) == (forward, backward)
-        assert set(together.there + together.back) == {split.statistics}
+        assert (len(together.forward), len(together.backward)) == (forward, backward)
+        assert set(together.forward + together.backward) == {split.statistics}
 
 
 def hidden(case: Case) -> list[torch.Tensor | None]:

@@ -216,7 +216,7 @@ def parameters_read(script: Script, instruction: Instruction) -> set[str]:
     if instruction.kind not in ("Run", "Reverse"):
         return set()
     units = script.segments[instruction.number].units
-    names = {port.tensor for unit in units for port in script.plan.units[unit].inputs}
+    names = {boundary.tensor for unit in units for boundary in script.plan.units[unit].inputs}
     return {name for name in names if parallel.made[name].parameter}
 
 

@@ -100,4 +100,4 @@ loss loss"""
     )
     layouts = (("y", "channel inner"), ("s", "replica replica"))
     plan = Plan(origin="by hand", graph=graph, cluster=Cluster.named("laptop"), layouts=layouts)
-    assert ParallelGraph(plan).made["b"].there.box((1, 1)) == ((3, 5),)
+    assert ParallelGraph(plan).made["b"].forward.box((1, 1)) == ((3, 5),)

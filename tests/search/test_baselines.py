@@ -319,10 +319,10 @@ def test_megatron_sums_no_gradients_of_cut_weights_inside_a_node(name: str) -> N
             if roles[factor] == REPLICA:
                 continue
             number = [split.name for split in unit.splits].index(roles[factor])
-            for port in unit.inputs:
-                if port.tensor in weights and port.back is not None:
-                    assert port.back[number] != PARTIAL
-                    cut += port.there[number] >= 0
+            for boundary in unit.inputs:
+                if boundary.tensor in weights and boundary.backward is not None:
+                    assert boundary.backward[number] != PARTIAL
+                    cut += boundary.forward[number] >= 0
     assert cut >= 12
 
 

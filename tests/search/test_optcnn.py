@@ -185,16 +185,16 @@ class Slow:
             forward += priced.forward.seconds
             backward += priced.backward.seconds
         total = float(max(1, round(forward * NANO)) + max(1, round(backward * NANO)))
-        for port in unit.inputs:
+        for boundary in unit.inputs:
             for n, split in enumerate(unit.splits):
-                total += self._halo(unit, port, n, split.name, layout)
+                total += self._halo(unit, boundary, n, split.name, layout)
         return total
 
     def _halo(
-        self, unit: OpGroup, port: BoundaryTensor, n: int, name: str, layout: Layout
+        self, unit: OpGroup, boundary: BoundaryTensor, n: int, name: str, layout: Layout
     ) -> float:
-        rows = port.halo[n] if port.halo else 0
-        statistics = port.statistics[n] if port.statistics else None
+        rows = boundary.halo[n] if boundary.halo else 0
+        statistics = boundary.statistics[n] if boundary.statistics else None
         statistics = statistics or SharedStatistics(0, 0, 0, ())
         inside = sum(1 << f for f, role in enumerate(layout.roles) if role == name)
         if not inside:
@@ -202,14 +202,18 @@ class Slow:
         total, others, shares = 0.0, 1, 1
         for number, split in enumerate(unit.splits):
             ways = layout.degrees(self.factors).get(split.name, 1)
-            if number != n and port.there[number] >= 0:
+            if number != n and boundary.forward[number] >= 0:
                 others *= ways
             shares *= ways if number in statistics.cut_by else 1
         every = (1 << len(layout.roles)) - 1 - inside
-        flows = port.back is not None
+        flows = boundary.backward is not None
         for operation, held, rounds in (
             (SHIFT, rows / others, 1 + flows),
-            (ALL_REDUCE, statistics.bytes / shares, statistics.there + statistics.back * flows),
+            (
+                ALL_REDUCE,
+                statistics.bytes / shares,
+                statistics.forward + statistics.backward * flows,
+            ),
         ):
             if held:
                 way = self.prices.way(operation, inside, every, held)
@@ -219,32 +223,34 @@ class Slow:
     def moved(self, layouts: Sequence[Layout]) -> float:
         total = 0.0
         for bundle in self.bundles:
-            for leg in bundle.legs:
-                source = bundle.sources[leg.tensor]
-                maker, reader = layouts[bundle.maker], layouts[leg.unit]
-                home = self._states(bundle.maker, source.port.there, maker)
-                read = self._states(leg.unit, leg.port.there, reader)
+            for consumer in bundle.consumers:
+                source = bundle.sources[consumer.tensor]
+                maker, reader = layouts[bundle.maker], layouts[consumer.unit]
+                home = self._states(bundle.maker, source.boundary.forward, maker)
+                read = self._states(consumer.unit, consumer.boundary.forward, reader)
                 total += self._resharded(home, read, source.bytes)
-                if leg.port.back is not None and source.port.back is not None:
-                    gradient = self._states(leg.unit, leg.port.back, reader)
-                    wanted = self._states(bundle.maker, source.port.back, maker)
-                    if not self._summed_at_home(bundle, leg, layouts, home == read, gradient):
+                if consumer.boundary.backward is not None and source.boundary.backward is not None:
+                    gradient = self._states(consumer.unit, consumer.boundary.backward, reader)
+                    wanted = self._states(bundle.maker, source.boundary.backward, maker)
+                    if not self._summed_at_home(bundle, consumer, layouts, home == read, gradient):
                         total += self._resharded(gradient, wanted, source.bytes)
         return total
 
     def _summed_at_home(
         self,
         bundle: TensorEdge,
-        leg: EdgeConsumer,
+        consumer: EdgeConsumer,
         layouts: Sequence[Layout],
         alike: bool,
         gradient: list[int],
     ) -> bool:
         """Whether a gradient of a shared weight is added to the first one before it is summed."""
-        first = next(other for other in bundle.legs if other.tensor == leg.tensor)
-        if not bundle.parameters or first.unit == leg.unit or first.port.back is None:
+        first = next(other for other in bundle.consumers if other.tensor == consumer.tensor)
+        if not bundle.parameters or first.unit == consumer.unit or first.boundary.backward is None:
             return False
-        return alike and gradient == self._states(first.unit, first.port.back, layouts[first.unit])
+        return alike and gradient == self._states(
+            first.unit, first.boundary.backward, layouts[first.unit]
+        )
 
     def _states(self, unit: int, states: Sequence[int], layout: Layout) -> list[int]:
         number = {split.name: n for n, split in enumerate(self.parts[unit].splits)}

@@ -136,17 +136,17 @@ def judge_ports(graph: OperatorGraph, unit: OpGroup) -> None:
     written = {tensor.name for operator in operators for tensor in operator.outputs}
     fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
     read = {name for operator in operators for name in operator.inputs if name is not None}
-    assert {port.tensor for port in unit.inputs} == read - written - fixed
+    assert {boundary.tensor for boundary in unit.inputs} == read - written - fixed
     inside = {operator.name for operator in operators}
     outside = {n for n in written if {r.name for r in graph.consumers[n]} - inside}
-    assert [port.tensor for port in unit.outputs] == [
+    assert [boundary.tensor for boundary in unit.outputs] == [
         n for n in in_order(operators) if n in outside
     ]
     states = list(port_states(graph, unit))
-    for port in unit.inputs:
-        assert ("read", port.tensor, port.there) in states
-    for port in unit.outputs:
-        assert ("made", port.tensor, port.there) in states
+    for boundary in unit.inputs:
+        assert ("read", boundary.tensor, boundary.forward) in states
+    for boundary in unit.outputs:
+        assert ("made", boundary.tensor, boundary.forward) in states
 
 
 def port_states(graph: OperatorGraph, unit: OpGroup) -> Iterator[tuple[str, str, tuple[int, ...]]]:
@@ -191,7 +191,7 @@ output b""")
 
 def test_halos_are_the_rows_beyond_a_cut() -> None:
     second = units(HALOS)[-1]
-    (port,) = (port for port in second.inputs if port.tensor == "r")
+    (boundary,) = (boundary for boundary in second.inputs if boundary.tensor == "r")
     row = 4 * (4 * 2 * 6)
     expected = [0] * len(second.splits)
     for number, split in enumerate(second.splits):
@@ -204,7 +204,7 @@ def test_halos_are_the_rows_beyond_a_cut() -> None:
             assert last is not None
             expected[number] = (first[dim][1] - last[dim][0]) * row
     assert any(expected)
-    assert list(port.halo) == expected
+    assert list(boundary.halo) == expected
 
 
 ENDING = """graph ending

@@ -63,7 +63,9 @@ def test_fetching_begins_some_uses_ahead() -> None:
     simulation = trained(3)
     forward, fetched = begins(simulation, "forward"), begins(simulation, "carry")
     readers = {
-        b: edge.legs[0].unit for b, edge in enumerate(simulation.problem.bundles) if edge.parameters
+        b: edge.consumers[0].unit
+        for b, edge in enumerate(simulation.problem.bundles)
+        if edge.parameters
     }
     for (bundle, _), begin in fetched.items():
         layer = readers[bundle]

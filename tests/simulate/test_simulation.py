@@ -111,12 +111,12 @@ def test_one_device_runs_one_after_the_other(name: str) -> None:
     graph, cluster = tiny(name), Cluster.named("dgx-a100", node=1, gpu=1)
     plan = Plan.of("one", graph, cluster, [Layout(())] * len(units(graph)), Options())
     simulation, pricer = simulate(plan), OperatorPricer(cluster.device)
-    tasks, bones = simulation.problem.tasks, simulation.problem.bones
+    tasks, template = simulation.problem.tasks, simulation.problem.template
     expected = training_step(graph, pricer)
     passes = sum(
-        int(tasks.duration[t][tasks.live[t]].sum()) for t in (bones.forward, bones.backward)
+        int(tasks.duration[t][tasks.live[t]].sum()) for t in (template.forward, template.backward)
     )
-    updates = bones.update[bones.update >= 0]
+    updates = template.update[template.update >= 0]
     updating = int(tasks.duration[updates][tasks.live[updates]].sum())
     # Every task is rounded to whole nanoseconds, of which it takes one at least.
     rounding = int(tasks.live.sum())

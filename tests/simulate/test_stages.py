@@ -22,7 +22,7 @@ def options(schedule: Schedule, micro_batches: int) -> Options:
 
 
 def last_backward(simulation: Simulation) -> int:
-    return int(simulation.timeline.end[simulation.problem.bones.backward].max())
+    return int(simulation.timeline.end[simulation.problem.template.backward].max())
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
@@ -56,7 +56,7 @@ def test_interleaved_stages_wait_less(stages: int, layers: int, micro_batches: i
     simulation = simulate(plan, prices, operators)
     end = last_backward(simulation)
     # The parameters of a stage's last chunk are updated before its first chunk is done.
-    tasks, update = simulation.problem.tasks, simulation.problem.bones.update
+    tasks, update = simulation.problem.tasks, simulation.problem.template.update
     updates = int(tasks.duration[update[update >= 0]].sum())
     each, chunks = (FORWARD + BACKWARD) * layers // stages, layers // stages
     expected = micro_batches * each + (stages - 1) * each // chunks
@@ -88,7 +88,7 @@ def test_activations_that_wait(schedule: Schedule, stages: int, micro_batches: i
 def test_one_stage_accumulates_gradients() -> None:
     simulation = pipeline(1, 2, options("1f1b", 4))
     ends = simulation.timeline.end
-    forward, backward = simulation.problem.bones.forward, simulation.problem.bones.backward
+    forward, backward = simulation.problem.template.forward, simulation.problem.template.backward
     assert np.all(ends[forward[0, 1:]] - FORWARD >= ends[backward[0, :-1]])
 
 

@@ -72,7 +72,7 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
     except InputError:
         problem, layouts = StepModel(*arguments), [Layout(())] * len(plan.units)
     fetching = ahead(problem.units, layouts, problem.bundles, options)
-    bones, tasks, labels = skeleton(
+    template, tasks, labels = skeleton(
         problem.units,
         problem.bundles,
         problem.places,
@@ -81,7 +81,7 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
         chain,
         fetching if options.zero == 3 else None,
     )
-    assert arrays(problem.bones) == arrays(bones)
+    assert arrays(problem.template) == arrays(template)
     assert arrays(problem.tasks) == arrays(tasks)
     assert problem.labels == labels
 

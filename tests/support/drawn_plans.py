@@ -116,9 +116,9 @@ def _cluster(rng: random.Random) -> Cluster:
 def wired(cluster: Cluster) -> Cluster:
     """The same with the members of the innermost level in a ring."""
     inner = cluster.levels[-1]
-    port = inner.links[0]
-    ring = msgspec.structs.replace(port, name="ring", kind="ring")
-    level = msgspec.structs.replace(inner, links=(port, ring))
+    boundary = inner.links[0]
+    ring = msgspec.structs.replace(boundary, name="ring", kind="ring")
+    level = msgspec.structs.replace(inner, links=(boundary, ring))
     return msgspec.structs.replace(cluster, levels=(*cluster.levels[:-1], level))
 
 

@@ -45,7 +45,7 @@ def _of_unit(script: Script, unit: OpGroup) -> Iterator[str]:
         yield f"role {split.role}"
         if any(extent % degree for extent in unit.extents[split.name]):
             yield "uneven last shard"
-        if any(port.halo and port.halo[number] for port in unit.inputs):
+        if any(boundary.halo and boundary.halo[number] for boundary in unit.inputs):
             yield "halo"
         if split.statistics:
             yield "shared statistics"

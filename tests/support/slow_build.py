@@ -69,10 +69,10 @@ def skeleton(
         for name, array in edges._asdict().items()
     }
     near: list[set[int]] = [set() for _ in units]
-    for b, leg in _legs(bundles):
-        near[leg.unit].add(b)
-        near[bundles[b].sources[leg.tensor].maker].add(b)
-    bones = TaskTemplate(
+    for b, consumer in _legs(bundles):
+        near[consumer.unit].add(b)
+        near[bundles[b].sources[consumer.tensor].maker].add(b)
+    template = TaskTemplate(
         flows=np.array([unit.flows for unit in units], np.bool_),
         unit_bundle_start=_starts(near),
         unit_bundle=np.array([b for bundle_set in near for b in sorted(bundle_set)], np.int32),
@@ -84,7 +84,7 @@ def skeleton(
         **_of_legs(units, bundles),
     )
     kinds_, subjects, micros = zip(*tasks.labels, strict=True) if tasks.labels else ((), (), ())
-    return bones, graph, TaskLabels(kinds_, subjects, micros)
+    return template, graph, TaskLabels(kinds_, subjects, micros)
 
 
 class _Slots(NamedTuple):
@@ -93,7 +93,7 @@ class _Slots(NamedTuple):
     forward: Indices
     backward: Indices
     carry: Indices
-    back: Indices
+    carry_back: Indices
     update: Indices
     again: Indices
     regather: Indices
@@ -112,7 +112,7 @@ def _number_tasks(
         forward=_nothing(of_units),
         backward=_nothing(of_units),
         carry=_nothing(of_bundles),
-        back=_nothing(of_bundles),
+        carry_back=_nothing(of_bundles),
         update=_nothing(of_bundles[:1]),
         again=_nothing(of_bundles),
         regather=_nothing(of_bundles[:1]),
@@ -125,8 +125,10 @@ def _number_tasks(
     first: dict[int, list[int]] = {}
     last: dict[int, list[int]] = {}
     for b in kept:
-        first.setdefault(min(leg.unit for leg in bundles[b].legs), []).append(b)
-        flowing = [g.unit for g in bundles[b].legs if g.port.back and units[g.unit].flows]
+        first.setdefault(min(consumer.unit for consumer in bundles[b].consumers), []).append(b)
+        flowing = [
+            g.unit for g in bundles[b].consumers if g.boundary.backward and units[g.unit].flows
+        ]
         last.setdefault(max(flowing, default=0), []).append(b)
     for m in range(micro_batches):
         for u in range(len(units)):
@@ -138,12 +140,12 @@ def _number_tasks(
     for m in range(micro_batches):
         for u in reversed(range(len(units))):
             for b in bundles_of.get(u, ()):
-                slots.back[b, m] = tasks.task("return", b, m)
+                slots.carry_back[b, m] = tasks.task("return", b, m)
             for b in last.get(u, ()) if fetched else ():
                 slots.again[b, m] = tasks.task("again", b, m)
             slots.backward[u, m] = tasks.task("backward", u, m)
     for b in kept:
-        slots.back[b, 0] = tasks.task("return", b)
+        slots.carry_back[b, 0] = tasks.task("return", b)
         slots.update[b] = tasks.task("update", b)
         slots.regather[b] = tasks.task("regather", b)
     return slots
@@ -168,14 +170,14 @@ def _join_tasks(
     bundles: tuple[TensorEdge, ...],
     fetched: bool,
 ) -> _Edges:
-    legs = _legs(bundles)
+    consumers = _legs(bundles)
     micro_batches = slots.forward.shape[1]
     edges = _Edges(
         carried_edge=_nothing(slots.carry.shape),
         returned_edge=_nothing(slots.carry.shape),
-        leg_edge=_nothing((len(legs), micro_batches)),
-        leg_back_edge=_nothing((len(legs), micro_batches)),
-        leg_again_edge=_nothing((len(legs), micro_batches)),
+        leg_edge=_nothing((len(consumers), micro_batches)),
+        leg_back_edge=_nothing((len(consumers), micro_batches)),
+        leg_again_edge=_nothing((len(consumers), micro_batches)),
         regather_edge=_nothing((len(bundles),)),
         ahead_edge=_nothing((2, *slots.carry.shape)),
     )
@@ -184,25 +186,25 @@ def _join_tasks(
             tasks.edge(slots.forward[u, m], slots.backward[u, m], unit.flows)
     for b, bundle in enumerate(bundles):
         if bundle.parameters:
-            edges.returned_edge[b, 0] = tasks.edge(slots.back[b, 0], slots.update[b])
+            edges.returned_edge[b, 0] = tasks.edge(slots.carry_back[b, 0], slots.update[b])
             edges.regather_edge[b] = tasks.edge(slots.update[b], slots.regather[b])
             continue
         for m in range(micro_batches):
             maker, reverse = slots.forward[bundle.maker, m], slots.backward[bundle.maker, m]
             edges.carried_edge[b, m] = tasks.edge(maker, slots.carry[b, m])
-            edges.returned_edge[b, m] = tasks.edge(slots.back[b, m], reverse)
-    for number, (b, leg) in enumerate(legs):
-        bundle, flows = bundles[b], units[leg.unit].flows
+            edges.returned_edge[b, m] = tasks.edge(slots.carry_back[b, m], reverse)
+    for number, (b, consumer) in enumerate(consumers):
+        bundle, flows = bundles[b], units[consumer.unit].flows
         for m in range(micro_batches):
             back_micro = 0 if bundle.parameters else m
             carry_micro = m if fetched else back_micro
-            reader, reverse = slots.forward[leg.unit, m], slots.backward[leg.unit, m]
+            reader, reverse = slots.forward[consumer.unit, m], slots.backward[consumer.unit, m]
             edges.leg_edge[number, m] = tasks.edge(slots.carry[b, carry_micro], reader)
-            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, back_micro])
+            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.carry_back[b, back_micro])
             if bundle.parameters:
                 if fetched:
                     edges.leg_again_edge[number, m] = tasks.edge(slots.again[b, m], reverse)
-                trained = bundle.sources[leg.tensor].trained
+                trained = bundle.sources[consumer.tensor].trained
                 tasks.edge(reverse, slots.update[b], trained and flows)
             else:
                 tasks.edge(slots.forward[bundle.maker, m], reader, True)
@@ -216,7 +218,7 @@ def _nothing(shape: tuple[int, ...]) -> Indices:
 
 
 def _legs(bundles: tuple[TensorEdge, ...]) -> list[tuple[int, EdgeConsumer]]:
-    return [(b, leg) for b, bundle in enumerate(bundles) for leg in bundle.legs]
+    return [(b, consumer) for b, bundle in enumerate(bundles) for consumer in bundle.consumers]
 
 
 def _starts(lists: Iterable[Sized]) -> Indices:
@@ -229,53 +231,64 @@ def _of_sources(bundles: tuple[TensorEdge, ...]) -> dict[str, Any]:
         "source_start": _starts(bundle.sources for bundle in bundles),
         "source_maker": np.array([source.maker for source in sources], np.int32),
         "source_bytes": np.array([source.bytes for source in sources], np.float64),
-        "source_there": _codes([source.port.there for source in sources]),
-        "source_back": _codes([source.port.back or () for source in sources]),
+        "source_there": _codes([source.boundary.forward for source in sources]),
+        "source_back": _codes([source.boundary.backward or () for source in sources]),
         "trained": np.array([source.trained for source in sources], np.bool_),
     }
 
 
 def _of_legs(units: tuple[OpGroup, ...], bundles: tuple[TensorEdge, ...]) -> dict[str, Any]:
     first = _starts(bundle.sources for bundle in bundles)
-    legs = _legs(bundles)
-    ports = [leg.port for _, leg in legs]
-    flows = [leg.port.back is not None and units[leg.unit].flows for _, leg in legs]
+    consumers = _legs(bundles)
+    boundaries = [consumer.boundary for _, consumer in consumers]
+    flows = [
+        consumer.boundary.backward is not None and units[consumer.unit].flows
+        for _, consumer in consumers
+    ]
     return {
-        "leg_start": _starts(bundle.legs for bundle in bundles),
-        "leg_source": np.array([first[b] + leg.tensor for b, leg in legs], np.int32),
-        "leg_unit": np.array([leg.unit for _, leg in legs], np.int32),
-        "leg_there": _codes([port.there for port in ports]),
-        "leg_back": _codes([port.back or () for port in ports]),
+        "leg_start": _starts(bundle.consumers for bundle in bundles),
+        "leg_source": np.array([first[b] + consumer.tensor for b, consumer in consumers], np.int32),
+        "leg_unit": np.array([consumer.unit for _, consumer in consumers], np.int32),
+        "leg_there": _codes([boundary.forward for boundary in boundaries]),
+        "leg_back": _codes([boundary.backward or () for boundary in boundaries]),
         "leg_flows": np.array(flows, np.bool_),
-        "leg_reads": np.ones(len(legs), np.bool_),
+        "leg_reads": np.ones(len(consumers), np.bool_),
         "leg_extra": np.array(
-            [bool(port.halo or port.statistics or port.exchanged) for port in ports], np.bool_
+            [
+                bool(boundary.halo or boundary.statistics or boundary.exchanged)
+                for boundary in boundaries
+            ],
+            np.bool_,
         ),
-        "leg_halo": _amounts([port.halo for port in ports]),
-        "leg_exchanged": _amounts([port.exchanged for port in ports]),
+        "leg_halo": _amounts([boundary.halo for boundary in boundaries]),
+        "leg_exchanged": _amounts([boundary.exchanged for boundary in boundaries]),
         "leg_statistics": _amounts(
             [
-                tuple(0 if statistic is None else statistic.bytes for statistic in port.statistics)
-                for port in ports
+                tuple(
+                    0 if statistic is None else statistic.bytes for statistic in boundary.statistics
+                )
+                for boundary in boundaries
             ]
         ),
-        "leg_rounds": _rounds(ports),
-        "leg_cut_by": _cut_by(ports),
+        "leg_rounds": _rounds(boundaries),
+        "leg_cut_by": _cut_by(boundaries),
     }
 
 
-def _rounds(ports: list[BoundaryTensor]) -> Ints:
-    rounds = np.zeros((len(ports), MOST_SPLITS, 2), np.int64)
-    for n, port in enumerate(ports):
-        for split, statistic in enumerate(port.statistics):
-            rounds[n, split] = (0, 0) if statistic is None else (statistic.there, statistic.back)
+def _rounds(boundaries: list[BoundaryTensor]) -> Ints:
+    rounds = np.zeros((len(boundaries), MOST_SPLITS, 2), np.int64)
+    for n, boundary in enumerate(boundaries):
+        for split, statistic in enumerate(boundary.statistics):
+            rounds[n, split] = (
+                (0, 0) if statistic is None else (statistic.forward, statistic.backward)
+            )
     return rounds
 
 
-def _cut_by(ports: list[BoundaryTensor]) -> Ints:
-    cuts = np.zeros((len(ports), MOST_SPLITS), np.int64)
-    for n, port in enumerate(ports):
-        for split, statistic in enumerate(port.statistics):
+def _cut_by(boundaries: list[BoundaryTensor]) -> Ints:
+    cuts = np.zeros((len(boundaries), MOST_SPLITS), np.int64)
+    for n, boundary in enumerate(boundaries):
+        for split, statistic in enumerate(boundary.statistics):
             for other in () if statistic is None else statistic.cut_by:
                 cuts[n, split] |= 1 << other
     return cuts

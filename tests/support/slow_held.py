@@ -56,9 +56,9 @@ class _Clock:
 
     def __init__(self, problem: StepModel, timeline: Timeline) -> None:
         begin = timeline.end - problem.tasks.duration
-        forward, backward = problem.bones.forward, problem.bones.backward
+        forward, backward = problem.template.forward, problem.template.backward
         self.micro_batches = range(forward.shape[1])
-        self.flows = problem.bones.flows
+        self.flows = problem.template.flows
         self.reads, self.read = begin[forward].tolist(), timeline.end[forward].tolist()
         """[units, micro-batches] the start and the end of forward tasks."""
         self.returns, self.returned = begin[backward].tolist(), timeline.end[backward].tolist()
@@ -90,7 +90,7 @@ def _gradients(
     problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
     """Of parameters: whole until all micro-batches are through and devices have summed them."""
-    clock, task = _Clock(problem, timeline), int(problem.bones.back[number, 0])
+    clock, task = _Clock(problem, timeline), int(problem.template.carry_back[number, 0])
     end = int(timeline.end[task])
     for source in problem.bundles[number].sources:
         unit, size = source.maker, parts.gradients[source.name]
@@ -108,14 +108,14 @@ def _tied(
     problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
     """A parameter on a device that only reads it: a copy, and a gradient until it is returned."""
-    bones, clock, bundle = problem.bones, _Clock(problem, timeline), problem.bundles[number]
-    arrival, return_ = int(bones.carry[number, 0]), int(bones.back[number, 0])
+    template, clock, bundle = problem.template, _Clock(problem, timeline), problem.bundles[number]
+    arrival, return_ = int(template.carry[number, 0]), int(template.carry_back[number, 0])
     arrives = int(timeline.end[arrival] - problem.tasks.duration[arrival])
-    for leg in bundle.legs:
-        source, unit = bundle.sources[leg.tensor], leg.unit
+    for consumer in bundle.consumers:
+        source, unit = bundle.sources[consumer.tensor], consumer.unit
         if unit not in local_units or source.maker in local_units:
             continue
-        copy = source.bytes / parts.ways(unit, leg.port.there)
+        copy = source.bytes / parts.ways(unit, consumer.boundary.forward)
         uses = [*zip(clock.reads[unit], clock.read[unit], strict=True)]
         if clock.flows[unit]:
             uses += [*zip(clock.returns[unit], clock.returned[unit], strict=True)]
@@ -124,7 +124,11 @@ def _tied(
                 yield from _during(begin, end, copy, PASSING)
         else:
             yield from _during(arrives, max(end for _, end in uses), copy, PASSING)
-        if clock.flows[unit] and leg.port.back is not None and parts.gradients[source.name]:
+        if (
+            clock.flows[unit]
+            and consumer.boundary.backward is not None
+            and parts.gradients[source.name]
+        ):
             first, end = clock.returns[unit][0], int(timeline.end[return_])
             yield from _during(first, end, copy, GRADIENTS)
             for m in clock.micro_batches[1:]:
@@ -135,17 +139,17 @@ def _fetched(
     problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
     """Sharded parameters, from their fetching to the end of each use."""
-    bones, clock = problem.bones, _Clock(problem, timeline)
+    template, clock = problem.template, _Clock(problem, timeline)
     begin, ends = (timeline.end - problem.tasks.duration).tolist(), timeline.end.tolist()
     for source in problem.bundles[number].sources:
         unit = source.maker
         size = parts.fetched[source.name]
         for m in clock.micro_batches if unit in local_units else ():
-            start, came = begin[bones.carry[number, m]], ends[bones.carry[number, m]]
+            start, came = begin[template.carry[number, m]], ends[template.carry[number, m]]
             yield from _during(start, clock.read[unit][m], size, PASSING)
             yield from _during(start, came, size, PASSING)
             if clock.flows[unit]:
-                start, came = begin[bones.again[number, m]], ends[bones.again[number, m]]
+                start, came = begin[template.again[number, m]], ends[template.again[number, m]]
                 yield from _during(start, clock.returned[unit][m], size, PASSING)
                 yield from _during(start, came, size, PASSING)
 
@@ -155,7 +159,9 @@ def _of_bundle(
 ) -> Iterator[Event]:
     """A tensor between units while nobody keeps it, and its gradient."""
     (source,) = bundle.sources
-    readers = sorted({leg.unit for leg in bundle.legs if leg.unit in local_units})
+    readers = sorted(
+        {consumer.unit for consumer in bundle.consumers if consumer.unit in local_units}
+    )
     kept, moved = parts.is_kept(source.name), parts.is_view_of_another(source.name)
     if bundle.maker in local_units:
         size = parts.share(bundle.maker, source)
@@ -164,19 +170,19 @@ def _of_bundle(
             if not kept and not moved:
                 last = max(clock.read[u][m] for u in (bundle.maker, *readers))
                 yield from _during(clock.reads[bundle.maker][m], last, size, PASSING)
-            if clock.flows[bundle.maker] and source.port.back is not None:
+            if clock.flows[bundle.maker] and source.boundary.backward is not None:
                 first = min(clock.returns[u][m] for u in (bundle.maker, *backs))
                 # The gradient of a view becomes that of what it is a view of.
                 until = clock.returns if moved else clock.returned
                 yield from _during(first, until[bundle.maker][m], size, PASSING)
         return
-    for leg in bundle.legs:
-        if leg.unit in local_units:
-            size = source.bytes / parts.ways(leg.unit, leg.port.there)
+    for consumer in bundle.consumers:
+        if consumer.unit in local_units:
+            size = source.bytes / parts.ways(consumer.unit, consumer.boundary.forward)
             for m in clock.micro_batches:
                 if not kept:
-                    begin, end = clock.reads[leg.unit][m], clock.read[leg.unit][m]
+                    begin, end = clock.reads[consumer.unit][m], clock.read[consumer.unit][m]
                     yield from _during(begin, end, size, PASSING)
-                if clock.flows[leg.unit] and leg.port.back is not None:
-                    begin, end = clock.returns[leg.unit][m], clock.returned[leg.unit][m]
+                if clock.flows[consumer.unit] and consumer.boundary.backward is not None:
+                    begin, end = clock.returns[consumer.unit][m], clock.returned[consumer.unit][m]
                     yield from _during(begin, end, size, PASSING)

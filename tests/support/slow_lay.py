@@ -80,9 +80,9 @@ class Twin:
             for s, telling in zip(states, self.problem.apart, strict=True)
         )
 
-    def states(self, unit: int, port: tuple[int, ...]) -> States:
+    def states(self, unit: int, boundary: tuple[int, ...]) -> States:
         """The state of a port's tensor along each factor."""
-        return tuple(port[role] if role >= 0 else role for role in self.roles[unit])
+        return tuple(boundary[role] if role >= 0 else role for role in self.roles[unit])
 
     def _unit(self, unit: int) -> None:
         group, micro = self.problem.units[unit], self.problem.options.micro_batches
@@ -123,28 +123,28 @@ class Twin:
     def _made(self, number: int, bundle: TensorEdge) -> None:
         """A tensor that a unit makes: there to its readers, its gradient back."""
         (source,) = bundle.sources
-        maker, port = bundle.maker, source.port
-        home = self.states(maker, port.there)
-        home_back = None if port.back is None else self.states(maker, port.back)
+        maker, boundary = bundle.maker, source.boundary
+        home = self.states(maker, boundary.forward)
+        home_back = None if boundary.backward is None else self.states(maker, boundary.backward)
         again = self._runs_again(maker) and self.flows[maker]
         forward_cost, backward_cost = self._nothing(), self._nothing()
         waiting: list[tuple[EdgeConsumer, bool, bool]] = []
         read: set[States] = set()
         left: set[States] = set()
-        for leg in bundle.legs:
-            needed = self.states(leg.unit, leg.port.there)
+        for consumer in bundle.consumers:
+            needed = self.states(consumer.unit, consumer.boundary.forward)
             cost = self._resharded(home, needed, source.bytes)
-            beside = self._beside(leg, back=False)
-            after = self._beside(leg, back=True)
+            beside = self._beside(consumer, backward=False)
+            after = self._beside(consumer, backward=True)
             go = cost.time > 0 or beside.time > 0
             forward_cost = forward_cost.plus(cost if needed not in read else self._nothing()).plus(
                 beside
             )
             read.add(needed)
             come = False
-            if leg.port.back is not None and self.flows[leg.unit]:
+            if consumer.boundary.backward is not None and self.flows[consumer.unit]:
                 assert home_back is not None
-                gradient = self.states(leg.unit, leg.port.back)
+                gradient = self.states(consumer.unit, consumer.boundary.backward)
                 cost = self._resharded(gradient, home_back, source.bytes)
                 come = cost.time > 0 or after.time > 0
                 backward_cost = backward_cost.plus(
@@ -153,24 +153,29 @@ class Twin:
                 left.add(gradient)
                 if again:
                     come = come or go
-            waiting.append((leg, go, come))
+            waiting.append((consumer, go, come))
         if again and forward_cost.time > 0:
             backward_cost = backward_cost.plus(self._once_more(forward_cost))
         for m in self.micro:
             carry, reverse = ("carry", number, m), ("return", number, m)
             forward, backward = ("forward", maker, m), ("backward", maker, m)
-            self._collective(carry, forward_cost, maker, [leg.unit for leg, go, _ in waiting if go])
             self._collective(
-                reverse, backward_cost, maker, [leg.unit for leg, _, come in waiting if come]
+                carry, forward_cost, maker, [consumer.unit for consumer, go, _ in waiting if go]
+            )
+            self._collective(
+                reverse,
+                backward_cost,
+                maker,
+                [consumer.unit for consumer, _, come in waiting if come],
             )
             self.edges[forward, carry].append(forward_cost.time > 0)
             self.edges[reverse, backward].append(backward_cost.time > 0)
-            for leg, go, come in waiting:
-                reader, undone = ("forward", leg.unit, m), ("backward", leg.unit, m)
+            for consumer, go, come in waiting:
+                reader, undone = ("forward", consumer.unit, m), ("backward", consumer.unit, m)
                 self.edges[carry, reader].append(go)
                 self.edges[undone, reverse].append(come)
                 self.edges[forward, reader].append(True)
-                self.edges[undone, backward].append(self.flows[leg.unit] and self.flows[maker])
+                self.edges[undone, backward].append(self.flows[consumer.unit] and self.flows[maker])
             self.moved += forward_cost.moved + backward_cost.moved
 
     def _parameters(self, number: int, bundle: TensorEdge) -> None:
@@ -185,52 +190,52 @@ class Twin:
         returning: list[Step] = []
         waiting: list[tuple[EdgeConsumer, bool, bool]] = []
         for tensor, source in enumerate(bundle.sources):
-            plain = self.states(source.maker, source.port.there)
+            plain = self.states(source.maker, source.boundary.forward)
             shards = self._sharded(bundle, tensor, source) if zero else plain
             if source.trained:
                 cut = zip(self.sizes, shards, strict=True)
                 bytes_here += source.bytes / math.prod(size for size, s in cut if s >= 0)
                 if zero in (1, 2) and not early:
                     gathering += self._steps(shards, plain, source.bytes)
-        for leg in bundle.legs:
-            source = bundle.sources[leg.tensor]
-            plain = self.states(source.maker, source.port.there)
-            shards = self._sharded(bundle, leg.tensor, source) if zero else plain
-            needed = self.states(leg.unit, leg.port.there)
+        for consumer in bundle.consumers:
+            source = bundle.sources[consumer.tensor]
+            plain = self.states(source.maker, source.boundary.forward)
+            shards = self._sharded(bundle, consumer.tensor, source) if zero else plain
+            needed = self.states(consumer.unit, consumer.boundary.forward)
             carry_steps = self._steps(shards if zero == 3 or early else plain, needed, source.bytes)
-            beside = self._beside(leg, back=False)
-            after = self._beside(leg, back=True)
+            beside = self._beside(consumer, backward=False)
+            after = self._beside(consumer, backward=True)
             go = bool(carry_steps) or beside.time > 0
-            if ("there", leg.tensor, needed) not in seen:
+            if ("there", consumer.tensor, needed) not in seen:
                 carrying += carry_steps
-            seen.add(("there", leg.tensor, needed))
+            seen.add(("there", consumer.tensor, needed))
             forward_cost = forward_cost.plus(beside)
             come = False
-            if leg.port.back is not None and self.flows[leg.unit]:
-                gradient = self.states(leg.unit, leg.port.back)
-                assert source.port.back is not None
-                home = shards if zero else self.states(source.maker, source.port.back)
+            if consumer.boundary.backward is not None and self.flows[consumer.unit]:
+                gradient = self.states(consumer.unit, consumer.boundary.backward)
+                assert source.boundary.backward is not None
+                home = shards if zero else self.states(source.maker, source.boundary.backward)
                 steps = self._steps(gradient, home, source.bytes)
                 come = bool(steps) or after.time > 0
-                if ("back", leg.tensor, gradient) not in seen:
+                if ("back", consumer.tensor, gradient) not in seen:
                     returning += steps
-                seen.add(("back", leg.tensor, gradient))
+                seen.add(("back", consumer.tensor, gradient))
                 backward_cost = backward_cost.plus(after)
-            waiting.append((leg, go, come))
+            waiting.append((consumer, go, come))
         backward_cost = backward_cost.plus(self._together(returning))
         gather = self._together(gathering)
         together = self._together if zero == 3 or early else self._one_by_one
         forward_cost = forward_cost.plus(together(carrying))
         reverse, update = ("return", number, 0), ("update", number, 0)
         regather = ("regather", number, 0)
-        goers = [leg.unit for leg, go, _ in waiting if go]
+        goers = [consumer.unit for consumer, go, _ in waiting if go]
         uses = self.micro if zero == 3 else range(1)
         for m in uses:
             self._collective(("carry", number, m), forward_cost, maker, goers)
             if zero == 3:
                 self._collective(("again", number, m), forward_cost, maker, goers)
         self._collective(
-            reverse, backward_cost, maker, [leg.unit for leg, _, come in waiting if come]
+            reverse, backward_cost, maker, [consumer.unit for consumer, _, come in waiting if come]
         )
         makers = [source.maker for source in bundle.sources]
         self._collective(regather, gather, None, makers)
@@ -242,11 +247,11 @@ class Twin:
             self._compute(update, time, self._hull(makers))
         self.edges[reverse, update].append(backward_cost.time > 0 and trained)
         self.edges[update, regather].append(gather.time > 0)
-        for leg, go, come in waiting:
-            flows = leg.port.back is not None and self.flows[leg.unit]
-            learns = bundle.sources[leg.tensor].trained and self.flows[leg.unit]
+        for consumer, go, come in waiting:
+            flows = consumer.boundary.backward is not None and self.flows[consumer.unit]
+            learns = bundle.sources[consumer.tensor].trained and self.flows[consumer.unit]
             for m in self.micro:
-                reader, undone = ("forward", leg.unit, m), ("backward", leg.unit, m)
+                reader, undone = ("forward", consumer.unit, m), ("backward", consumer.unit, m)
                 carry, again = ("carry", number, m if zero == 3 else 0), ("again", number, m)
                 self.edges[carry, reader].append(go)
                 self.edges[undone, reverse].append(come)
@@ -279,17 +284,21 @@ class Twin:
     def _first(self, bundle: TensorEdge, kind: str) -> int | None:
         """The unit that is the first to read a bundle in a pass."""
         if kind == "forward":
-            return min(leg.unit for leg in bundle.legs)
-        readers = (g.unit for g in bundle.legs if g.port.back is not None and self.flows[g.unit])
+            return min(consumer.unit for consumer in bundle.consumers)
+        readers = (
+            g.unit
+            for g in bundle.consumers
+            if g.boundary.backward is not None and self.flows[g.unit]
+        )
         return max(readers, default=None)
 
     def _sharded(self, bundle: TensorEdge, tensor: int, source: EdgeProducer) -> States:
         """Cut along a dim of its own wherever its gradient is a pending sum."""
-        plain = self.states(source.maker, source.port.there)
-        leg = next(leg for leg in bundle.legs if leg.tensor == tensor)
-        if not source.trained or leg.port.back is None:
+        plain = self.states(source.maker, source.boundary.forward)
+        consumer = next(consumer for consumer in bundle.consumers if consumer.tensor == tensor)
+        if not source.trained or consumer.boundary.backward is None:
             return plain
-        gradient = self.states(source.maker, leg.port.back)
+        gradient = self.states(source.maker, consumer.boundary.backward)
         within, behind = self.problem.options.shard_within, list[int]()
         for size in reversed(self.sizes):
             behind.insert(0, size * (behind[0] if behind else 1))
@@ -339,29 +348,31 @@ class Twin:
             cost = cost.plus(self._priced(*row, held))
         return cost
 
-    def _beside(self, leg: EdgeConsumer, *, back: bool) -> Cost:
+    def _beside(self, consumer: EdgeConsumer, *, backward: bool) -> Cost:
         """What a reader's neighbours exchange: rows beyond cuts, and statistics."""
-        cost, port = self._nothing(), leg.port
-        for split, rows in enumerate(port.halo):
+        cost, boundary = self._nothing(), consumer.boundary
+        for split, rows in enumerate(boundary.halo):
             # The rows are those of the piece, which other splits cut too.
-            others = {n for n, state in enumerate(port.there) if state >= 0} - {split}
-            cost = cost.plus(self._exchanged(leg, "Shift", split, rows, others))
-        for split, statistic in enumerate(port.statistics):
+            others = {n for n, state in enumerate(boundary.forward) if state >= 0} - {split}
+            cost = cost.plus(self._exchanged(consumer, "Shift", split, rows, others))
+        for split, statistic in enumerate(boundary.statistics):
             if statistic is None:
                 continue
-            for _ in range(statistic.back if back else statistic.there):
+            for _ in range(statistic.backward if backward else statistic.forward):
                 others = set(statistic.cut_by)
-                cost = cost.plus(self._exchanged(leg, "AllReduce", split, statistic.bytes, others))
-        for split, tokens in enumerate(port.exchanged):
+                cost = cost.plus(
+                    self._exchanged(consumer, "AllReduce", split, statistic.bytes, others)
+                )
+        for split, tokens in enumerate(boundary.exchanged):
             for _ in range(2):
-                others = {n for n, state in enumerate(port.there) if state >= 0}
-                cost = cost.plus(self._exchanged(leg, "AllToAll", split, tokens / 2, others))
+                others = {n for n, state in enumerate(boundary.forward) if state >= 0}
+                cost = cost.plus(self._exchanged(consumer, "AllToAll", split, tokens / 2, others))
         return cost
 
     def _exchanged(
-        self, leg: EdgeConsumer, name: str, split: int, amount: float, others: set[int]
+        self, consumer: EdgeConsumer, name: str, split: int, amount: float, others: set[int]
     ) -> Cost:
-        roles, piece_amount = self.roles[leg.unit], float(amount)
+        roles, piece_amount = self.roles[consumer.unit], float(amount)
         inside = sum(1 << f for f, role in enumerate(roles) if role == split)
         every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
         if not inside or not amount:

@@ -97,7 +97,7 @@ class Parts:
 
     def share(self, unit: int, source: EdgeProducer) -> float:
         """Bytes of what a unit makes, as it makes it."""
-        return source.bytes / self.ways(unit, source.port.there)
+        return source.bytes / self.ways(unit, source.boundary.forward)
 
     def _weigh_parameters(self) -> None:
         options = self.problem.options
@@ -106,9 +106,11 @@ class Parts:
                 continue
             for number, source in enumerate(bundle.sources):
                 unit = source.maker
-                leg = next(leg for leg in bundle.legs if leg.tensor == number)
-                piece_bytes = source.bytes / self.ways(unit, source.port.there)
-                copies = self._copies(unit, leg.port.back)
+                consumer = next(
+                    consumer for consumer in bundle.consumers if consumer.tensor == number
+                )
+                piece_bytes = source.bytes / self.ways(unit, source.boundary.forward)
+                copies = self._copies(unit, consumer.boundary.backward)
                 dtype = self.problem.graph.specs[source.name].dtype
                 wide = piece_bytes * max(1.0, 4 / ITEM_BYTES[dtype])
                 numbers, copy = (wide, wide) if options.mixed else (piece_bytes, 0.0)
@@ -129,7 +131,7 @@ class Parts:
     def _rows(self, unit: int, source: EdgeProducer) -> int:
         """Rows of the largest piece of a parameter, which are what ZeRO deals to devices."""
         shape = list(self.problem.graph.specs[source.name].shape)
-        for split, state in enumerate(source.port.there):
+        for split, state in enumerate(source.boundary.forward):
             if state >= 0:
                 shape[state] = math.ceil(shape[state] / self._degree(unit, split))
         graph = self.problem.graph
@@ -172,7 +174,7 @@ class Parts:
                 if any(member.wanted):
                     self._weigh_kept(number, member, operator, piece, seen)
         for number, unit in enumerate(self.problem.units):
-            leaving = {port.tensor for port in unit.outputs}
+            leaving = {boundary.tensor for boundary in unit.outputs}
             inside = {t for t in self._made(unit) if t not in leaving and self._roots[t] == t}
             for member, operator, piece in pieces[number]:
                 self._weigh_passing(number, member, operator, piece, inside)

@@ -55,8 +55,8 @@ class Run(NamedTuple):
 
     outputs: tuple[torch.Tensor, ...]
     gradients: tuple[Given, ...]
-    there: list[int]
-    back: list[int]
+    forward: list[int]
+    backward: list[int]
     """Elements of each all-reduce in both passes, of the first part."""
 
 

@@ -64,8 +64,8 @@ def space(graph: OperatorGraph, cluster: Cluster) -> AdditiveSpace:
         # Layers that repeat share their choices, and what they cost.
         key = (joint.kind, id(choices[joint.maker]), id(choices[joint.reader]))
         if key not in known:
-            legs = costing.leg(joint.kind, roles[joint.maker], roles[joint.reader])
-            known[key] = legs.there + legs.back + legs.sums
+            consumers = costing.consumer(joint.kind, roles[joint.maker], roles[joint.reader])
+            known[key] = consumers.forward + consumers.backward + consumers.sums
         joint_costs = known[key]
         i, j = node[joint.maker], node[joint.reader]
         if i == j:
@@ -80,9 +80,9 @@ def _nodes(joined: Sequence[TensorEdge], choices: Sequence[tuple[Layout, ...]]) 
     """The node of each unit: one for all that share a parameter and can be cut alike."""
     first = list(range(len(choices)))
     for bundle in joined:
-        for leg in bundle.legs:
-            if bundle.parameters and choices[leg.unit] is choices[bundle.maker]:
-                first[leg.unit] = min(first[leg.unit], first[bundle.maker])
+        for consumer in bundle.consumers:
+            if bundle.parameters and choices[consumer.unit] is choices[bundle.maker]:
+                first[consumer.unit] = min(first[consumer.unit], first[bundle.maker])
     number: dict[int, int] = {}
     return [number.setdefault(unit, len(number)) for unit in first]
 

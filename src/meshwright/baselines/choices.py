@@ -47,7 +47,7 @@ def choices(unit: OpGroup, cluster: Cluster) -> tuple[Layout, ...]:
 
 def _order(unit: OpGroup) -> tuple[int, ...]:
     """The splits in the order of the dims of the first output."""
-    states: tuple[State, ...] = unit.outputs[0].there if unit.outputs else ()
+    states: tuple[State, ...] = unit.outputs[0].forward if unit.outputs else ()
     return tuple(sorted(range(len(unit.splits)), key=lambda n: (*states[n : n + 1], n)))
 
 

@@ -42,7 +42,7 @@ def one_weird_trick(graph: OperatorGraph, cluster: Cluster) -> Plan:
         split = _split(unit, cut)
         roles: dict[int, str] = {}
         if split is not None:
-            cut.update((port.tensor, port.there[split]) for port in unit.outputs)
+            cut.update((boundary.tensor, boundary.forward[split]) for boundary in unit.outputs)
             for factor in cutting([(unit, split)], range(len(mesh_factors)), mesh_factors):
                 roles[factor] = unit.splits[split].name
         layouts.append(with_samples(roles, unit, batch, mesh_factors))

@@ -114,9 +114,9 @@ class _Work:
         group = list(range(len(parts)))
         weights = {parameter.tensor.name for parameter in graph.parameters}
         for number, unit in enumerate(parts):
-            for port in unit.inputs:
-                if port.tensor in weights:
-                    _join(group, first.setdefault(port.tensor, number), number)
+            for boundary in unit.inputs:
+                if boundary.tensor in weights:
+                    _join(group, first.setdefault(boundary.tensor, number), number)
             for maker, size in self._makers[number].items():
                 alone = not self._makers[maker] and group[maker] == maker
                 if alone and self._times[maker] <= self._distance.least(size):
@@ -169,20 +169,22 @@ def _updates(graph: OperatorGraph, parts: Sequence[OpGroup], cluster: Cluster) -
     )
     seconds = []
     for unit in parts:
-        weights = {port.tensor for port in unit.inputs} & trained.keys()
+        weights = {boundary.tensor for boundary in unit.inputs} & trained.keys()
         seconds.append(sum(trained.pop(name) for name in sorted(weights)) / rate)
     return seconds
 
 
 def _makers(parts: Sequence[OpGroup]) -> list[dict[int, int]]:
     """For each unit the bytes that it reads of others, twice what has a gradient to return."""
-    maker = {port.tensor: number for number, unit in enumerate(parts) for port in unit.outputs}
+    maker = {
+        boundary.tensor: number for number, unit in enumerate(parts) for boundary in unit.outputs
+    }
     reads: list[dict[int, int]] = []
     for unit in parts:
         sizes: dict[int, int] = {}
-        for name, port in {port.tensor: port for port in unit.inputs}.items():
+        for name, boundary in {boundary.tensor: boundary for boundary in unit.inputs}.items():
             if name in maker:
-                size = port.bytes * (1 if port.back is None else 2)
+                size = boundary.bytes * (1 if boundary.backward is None else 2)
                 sizes[maker[name]] = sizes.get(maker[name], 0) + size
         reads.append(sizes)
     return reads

@@ -64,7 +64,7 @@ def depths(graph: OperatorGraph, parts: Sequence[OpGroup]) -> list[int]:
     unit_depths: list[int | None] = []
     for unit in parts:
         anchor = operators[unit.name]
-        reads = {port.tensor for port in unit.inputs}
+        reads = {boundary.tensor for boundary in unit.inputs}
         parameters = frozenset(reads & weights)
         data = {anchor.inputs[0]} if anchor.kind in KINDS else reads - weights
         before = max((depth_of[name] for name in data if name in depth_of), default=None)
@@ -73,7 +73,7 @@ def depths(graph: OperatorGraph, parts: Sequence[OpGroup]) -> list[int]:
             depth = layer.setdefault(parameters, 0 if before is None else before + 1)
         unit_depths.append(depth)
         if depth is not None:
-            depth_of.update((port.tensor, depth) for port in unit.outputs)
+            depth_of.update((boundary.tensor, depth) for boundary in unit.outputs)
     return _with_sources(parts, unit_depths)
 
 
@@ -84,8 +84,8 @@ def _with_sources(parts: Sequence[OpGroup], depths: Sequence[int | None]) -> lis
     for number in reversed(range(len(parts))):
         unit = parts[number]
         if settled[number] is None:
-            consumers = [n for port in unit.outputs for n in readers.get(port.tensor, ())]
+            consumers = [n for boundary in unit.outputs for n in readers.get(boundary.tensor, ())]
             settled[number] = min((settled[n] or 0 for n in consumers), default=0)
-        for port in unit.inputs:
-            readers.setdefault(port.tensor, []).append(number)
+        for boundary in unit.inputs:
+            readers.setdefault(boundary.tensor, []).append(number)
     return [depth or 0 for depth in settled]

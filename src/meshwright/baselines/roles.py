@@ -120,8 +120,8 @@ def with_samples(
 
 def follower(unit: OpGroup, cut: Mapping[str, State]) -> int | None:
     """The split that takes the pieces of all cut inputs as they come, by number."""
-    ports = [port for port in unit.inputs if port.tensor in cut]
-    for number in range(len(unit.splits) if ports else 0):
-        if all(port.there[number] == cut[port.tensor] for port in ports):
+    boundaries = [boundary for boundary in unit.inputs if boundary.tensor in cut]
+    for number in range(len(unit.splits) if boundaries else 0):
+        if all(boundary.forward[number] == cut[boundary.tensor] for boundary in boundaries):
             return number
     return None

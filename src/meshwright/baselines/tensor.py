@@ -63,9 +63,9 @@ class _Wiring:
         self._maker: dict[str, int] = {}
         self._readers: dict[str, list[int]] = defaultdict(list)
         for number, unit in enumerate(parts):
-            self._maker.update((port.tensor, number) for port in unit.outputs)
-            for port in unit.inputs:
-                self._readers[port.tensor].append(number)
+            self._maker.update((boundary.tensor, number) for boundary in unit.outputs)
+            for boundary in unit.inputs:
+                self._readers[boundary.tensor].append(number)
 
     def is_linear(self, number: int) -> bool:
         """Whether a unit begins with a product with a weight."""
@@ -108,8 +108,8 @@ class _Wiring:
         splits: dict[int, int] = {}
         waiting = [number]
         while waiting:
-            for port in self._parts[waiting.pop()].inputs:
-                maker = self._maker.get(port.tensor)
+            for boundary in self._parts[waiting.pop()].inputs:
+                maker = self._maker.get(boundary.tensor)
                 if maker is None:
                     continue
                 channel = named_split(self._parts[maker], "channel")
@@ -128,10 +128,12 @@ class _Wiring:
         return [tensor.name for tensor in self._graph.named[member.operator].outputs]
 
     def _made(self, number: int, split: int) -> dict[str, State]:
-        return {port.tensor: port.there[split] for port in self._parts[number].outputs}
+        return {
+            boundary.tensor: boundary.forward[split] for boundary in self._parts[number].outputs
+        }
 
     def _reads_parameters(self, number: int) -> bool:
-        return any(port.tensor in self._parameters for port in self._parts[number].inputs)
+        return any(boundary.tensor in self._parameters for boundary in self._parts[number].inputs)
 
     def _closes(self, first: int, last: int, split: int) -> bool:
         """Whether a linear layer sums over pieces, to as many features as the first unit took."""

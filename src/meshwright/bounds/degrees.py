@@ -59,8 +59,8 @@ class ShardingDegrees(NamedTuple):
 
     degrees: Whole
     """[ways, splits]"""
-    there: Floats
-    back: Floats
+    forward: Floats
+    backward: Floats
     share: Floats
     """Of the devices, at least."""
     loose: tuple[int, ...] = ()
@@ -212,7 +212,11 @@ def _acts_alike(unit: OpGroup, attribute: int, samples: int) -> bool:
         return False
     if any(_read(member.splits[attribute]) < 1 for member in unit.members):
         return False
-    states = [state for port in (*unit.inputs, *unit.outputs) for state in (port.there, port.back)]
+    states = [
+        state
+        for boundary in (*unit.inputs, *unit.outputs)
+        for state in (boundary.forward, boundary.backward)
+    ]
     return all(
         state is None
         or state[attribute] == state[samples]

@@ -72,14 +72,14 @@ class StepInequalities:
         self.phases, self.updates = phases, updates
         self._edges, self._times = edges, trips.times
         units = len(trips.slots)
-        self.there, self.back = (np.full(units, -1, np.int64) for _ in range(2))
+        self.forward, self.backward = (np.full(units, -1, np.int64) for _ in range(2))
         """[units] tasks, or -1"""
-        for task, (unit, backward) in enumerate(zip(phases.unit, phases.back, strict=True)):
+        for task, (unit, backward) in enumerate(zip(phases.unit, phases.backward, strict=True)):
             if unit >= 0:
-                (self.back if backward else self.there)[unit] = task
+                (self.backward if backward else self.forward)[unit] = task
         starts = [
-            (self.back if backward else self.there)[unit]
-            for (unit, _), backward in zip(trips.units, trips.back, strict=True)
+            (self.backward if backward else self.forward)[unit]
+            for (unit, _), backward in zip(trips.units, trips.backward, strict=True)
         ]
         self._begins = np.array([phases.number[t] if t >= 0 else 0 for t in starts], np.int64)
         """[trips] the phase in which it can begin."""

@@ -55,7 +55,7 @@ class SyncIntervals(NamedTuple):
 
     unit: Whole
     """[tasks] -1 for the end."""
-    back: Flags
+    backward: Flags
     """[tasks]"""
     number: Whole
     """[tasks] the phase."""
@@ -167,7 +167,7 @@ def phases(
     kept = (step == 0) | (step == 1)
     order = SyncIntervals(
         unit=np.array([*unit_numbers, *(reversed(unit_numbers) if flowing else ()), -1], np.int64),
-        back=np.arange(total + 1) >= n,
+        backward=np.arange(total + 1) >= n,
         number=number,
         source=source[kept],
         target=target[kept],

@@ -194,14 +194,14 @@ def _updates(order: SyncIntervals, tied: tuple[TensorEdge, ...], rate: float) ->
     phase = {
         unit: number
         for unit, number, backward in zip(
-            order.unit.tolist(), order.number, order.back, strict=True
+            order.unit.tolist(), order.number, order.backward, strict=True
         )
         if backward
     }
     for bundle in tied:
         trained = [s for s, source in enumerate(bundle.sources) if source.trained]
         if bundle.parameters and trained and order.total:
-            readers = [leg.unit for leg in bundle.legs if leg.tensor in trained]
+            readers = [consumer.unit for consumer in bundle.consumers if consumer.tensor in trained]
             latest = max((phase[unit] for unit in readers if unit in phase), default=0)
             updates[latest] += max(0.0, sum(bundle.sources[s].bytes for s in trained) * rate - 0.5)
     return updates

@@ -163,7 +163,7 @@ class TensorTransfers(NamedTuple):
     """[trips] of a micro-batch."""
     times: Floats
     """[trips] how often it counts for what the network does in a step."""
-    back: Flags
+    backward: Flags
     """[trips] whether it is a gradient."""
     parameter: Flags
     """[trips] whether it is the gradient of a parameter."""
@@ -174,7 +174,7 @@ class TensorTransfers(NamedTuple):
         """The trips that a unit waits for: number, units, whether it is a gradient."""
         for trip, (one, other) in enumerate(self.units):
             if not self.parameter[trip]:
-                yield trip, one, other, bool(self.back[trip])
+                yield trip, one, other, bool(self.backward[trip])
 
     def sums(self) -> Iterator[tuple[int, int]]:
         """The trips of gradients of parameters: number, unit that makes them."""
@@ -204,27 +204,31 @@ def trips(
     for bundle in bundles:
         often = 1 if bundle.parameters else micro_batches
         for number, source in enumerate(bundle.sources):
-            legs = [leg for leg in bundle.legs if leg.tensor == number]
-            size, home = float(source.bytes // often), source.port.back
-            for leg in () if bundle.parameters else legs:
-                one = slots.slot(source.maker, source.port.there)
-                other = slots.slot(leg.unit, leg.port.there)
+            consumers = [consumer for consumer in bundle.consumers if consumer.tensor == number]
+            size, home = float(source.bytes // often), source.boundary.backward
+            for consumer in () if bundle.parameters else consumers:
+                one = slots.slot(source.maker, source.boundary.forward)
+                other = slots.slot(consumer.unit, consumer.boundary.forward)
                 rows.append(
                     (
                         one,
                         other,
                         size,
-                        often / len(legs),
+                        often / len(consumers),
                         False,
                         False,
-                        _beside(leg.port, back=False),
+                        _beside(consumer.boundary, backward=False),
                     )
                 )
-            returning = [leg for leg in legs if leg.port.back is not None and units[leg.unit].flows]
-            for leg in returning if home is not None else ():
-                one = slots.slot(leg.unit, leg.port.back or ())
+            returning = [
+                consumer
+                for consumer in consumers
+                if consumer.boundary.backward is not None and units[consumer.unit].flows
+            ]
+            for consumer in returning if home is not None else ():
+                one = slots.slot(consumer.unit, consumer.boundary.backward or ())
                 other = slots.slot(source.maker, home or ())
-                among = None if bundle.parameters else _beside(leg.port, back=True)
+                among = None if bundle.parameters else _beside(consumer.boundary, backward=True)
                 rows.append(
                     (one, other, size, often / len(returning), True, bundle.parameters, among)
                 )
@@ -241,21 +245,21 @@ def trips(
         units=tuple((one, other) for (one, _), (other, _) in zip(source_, target, strict=True)),
         bytes=np.array(size_, np.float64),
         times=np.array(times, np.float64),
-        back=np.array(backwards, np.bool_),
+        backward=np.array(backwards, np.bool_),
         parameter=np.array(kept, np.bool_),
         beside=tuple(beside),
     )
 
 
-def _beside(port: BoundaryTensor, *, back: bool) -> ReaderExchange | None:
+def _beside(boundary: BoundaryTensor, *, backward: bool) -> ReaderExchange | None:
     sums = tuple(
         split
-        for split, statistic in enumerate(port.statistics)
-        if statistic is not None and (statistic.back if back else statistic.there)
+        for split, statistic in enumerate(boundary.statistics)
+        if statistic is not None and (statistic.backward if backward else statistic.forward)
     )
     halos, tokens = (
         tuple(split for split, amount in enumerate(amounts) if amount)
-        for amounts in (port.halo, port.exchanged)
+        for amounts in (boundary.halo, boundary.exchanged)
     )
     rows = (*halos, *tokens, *tokens)
     return ReaderExchange(sums, rows) if sums or rows else None
@@ -282,10 +286,10 @@ def seats(
     Of the ways that use as many devices one is left out if another is as fast in both passes.
     """
     splits = ways.degrees.shape[1]
-    order = np.lexsort((ways.back, ways.there, ways.share))
+    order = np.lexsort((ways.backward, ways.forward, ways.share))
     _, group = np.unique(ways.share[order], return_inverse=True)
     # Falls from group to group, so that each begins anew.
-    falling = ways.back[order] - group * (ways.back.max(initial=0.0) + 1.0)
+    falling = ways.backward[order] - group * (ways.backward.max(initial=0.0) + 1.0)
     degrees, product = ways.degrees[order], ways.degrees[order].prod(axis=1)
     way: list[Whole] = []
     across: list[tuple[int, ...]] = []

@@ -31,9 +31,9 @@ PASSES = 4
 class PairwiseTables(NamedTuple):
     """All that compiled code has to know."""
 
-    there: Whole
+    forward: Whole
     """[units] tasks, or NONE."""
-    back: Whole
+    backward: Whole
     """[units]"""
     seats: Whole
     """[units] where the times of its seats begin."""
@@ -132,8 +132,8 @@ def _tables(
             pairs.setdefault((min(trip.units), max(trip.units)), len(pairs))
     both = np.array(list(pairs), np.int64).reshape(-1, 2).T.copy()
     return PairwiseTables(
-        there=schedule.there,
-        back=schedule.back,
+        forward=schedule.forward,
+        backward=schedule.backward,
         seats=_whole([times.place(rows[id(unit_choices)]) for unit_choices in choices]),
         times=times.laid,
         choices=_whole([first.place(ends[id(unit_choices)]) for unit_choices in choices]),
@@ -205,7 +205,11 @@ def _cheapest(
     tables: PairwiseTables, weights: LoadShares, unit: int, choice: int
 ) -> tuple[int, float]:
     """The seat of a choice that costs the least by itself, and what it costs."""
-    forward, backward, at = tables.there[unit], tables.back[unit], tables.choices[unit] + choice
+    forward, backward, at = (
+        tables.forward[unit],
+        tables.backward[unit],
+        tables.choices[unit] + choice,
+    )
     by_pass = (
         weights.chain[forward] if forward >= 0 else 0.0,
         weights.load[forward] if forward >= 0 else 0.0,
@@ -240,7 +244,7 @@ def spend(
         while tables.first[at + choice[unit]] <= chosen[unit]:
             choice[unit] += 1
         place = tables.seats[unit] + PASSES * chosen[unit]
-        for task, n in ((tables.there[unit], 0), (tables.back[unit], 2)):
+        for task, n in ((tables.forward[unit], 0), (tables.backward[unit], 2)):
             if task >= 0:
                 spent.duration[task], spent.work[task] = (
                     tables.times[place + n],

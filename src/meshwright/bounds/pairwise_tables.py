@@ -121,7 +121,7 @@ def travelled(
         moved, waited, last = known[key]
         beside = trips.beside[n]
         if beside is not None:
-            reader = one if trips.back[n] else other
+            reader = one if trips.backward[n] else other
             longer = (key, reader == one, beside)
             if longer not in later:
                 more = choices[reader].exchanging(beside, network)

@@ -69,7 +69,7 @@ class AlikeOpGroups(NamedTuple):
     def times(self, micro_batches: int) -> Floats:
         """[4, seats] how long both passes take, each also by the share of devices in a step."""
         ways, often = self.ways, self.ways.share * micro_batches
-        return np.stack((ways.there, ways.there * often, ways.back, ways.back * often))[
+        return np.stack((ways.forward, ways.forward * often, ways.backward, ways.backward * often))[
             :, self.seats.way
         ]
 
@@ -136,7 +136,10 @@ class UnaryBound:
         total = float(weights.update @ self._schedule.updates - pace * trips.bytes @ weights.part)
         chosen = np.zeros(len(trips.slots), np.int64)
         for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
-            forward, backward = self._schedule.there[kind.units], self._schedule.back[kind.units]
+            forward, backward = (
+                self._schedule.forward[kind.units],
+                self._schedule.backward[kind.units],
+            )
             counts = np.stack(
                 (chain[forward], load[forward], chain[backward], load[backward]), axis=1
             )
@@ -150,7 +153,7 @@ class UnaryBound:
     def costs(self, chosen: Whole) -> UnaryCosts:
         """What one seat of every unit costs."""
         duration, work = np.zeros((2, len(self._schedule.phases.number)))
-        for tasks, first in ((self._schedule.there, 0), (self._schedule.back, 2)):
+        for tasks, first in ((self._schedule.forward, 0), (self._schedule.backward, 2)):
             has = np.flatnonzero(tasks >= 0)
             duration[tasks[has]], work[tasks[has]] = self._flat[
                 self._passes[first : first + 2, has] + chosen[has]

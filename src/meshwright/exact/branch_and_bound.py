@@ -196,13 +196,13 @@ def _lay(now: MoveBuffers, tree: Tree, ground: Ground) -> int:
     unit = len(tree.chosen) - 1 - depth
     copy_row(ground.layouts[depth], tree.chosen[depth], now.roles, unit)
     status = lay_unit(
-        now.bones, now.tasks, now.table, now.times, now.rates, now.radix,
+        now.template, now.tasks, now.table, now.times, now.rates, now.radix,
         now.types[unit], unit, now.roles[unit], now.room,
     )  # fmt: skip
     i = 0
     while status == FOUND and ground.bundles[depth, i] >= 0:
         status = lay_bundle(
-            now.bones, now.tasks, now.table, now.rates, now.radix,
+            now.template, now.tasks, now.table, now.rates, now.radix,
             ground.bundles[depth, i], now.roles, now.room,
         )  # fmt: skip
         i += 1

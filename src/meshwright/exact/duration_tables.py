@@ -54,8 +54,8 @@ def choices(problem: StepModel) -> tuple[Codes, ...]:
 class OpGroupDurations(NamedTuple):
     """For each layout of a unit."""
 
-    there: Costs
-    back: Costs
+    forward: Costs
+    backward: Costs
     share: Costs
     """Of all devices, how many work for it."""
 
@@ -68,7 +68,7 @@ def unit_times(problem: StepModel, unit: int, layouts: Codes) -> OpGroupDuration
         roles[unit] = layout
         problem.lay(roles)
         tasks = problem.tasks
-        first, second = problem.bones.forward[unit, 0], problem.bones.backward[unit, 0]
+        first, second = problem.template.forward[unit, 0], problem.template.backward[unit, 0]
         backward = tasks.duration[second] if tasks.live[second] else 0
         rows.append((tasks.duration[first], backward, _share(problem, layout)))
     return OpGroupDurations(*np.array(rows, np.float64).T)
@@ -86,9 +86,9 @@ class EdgeDurations(NamedTuple):
     """For all layouts of a bundle's units, which are in rising order."""
 
     scope: tuple[int, ...]
-    there: Costs
+    forward: Costs
     """[layouts of the first unit, ... of the last, legs] what a leg waits for"""
-    back: Costs
+    backward: Costs
     """[layouts of the first unit, ... of the last, legs] what follows a leg"""
     update: Costs
     """[layouts of the first unit, ... of the last]"""
@@ -102,7 +102,7 @@ class EdgeDurations(NamedTuple):
             self.scope,
             *(
                 np.take(durations, [layout], axis)
-                for durations in (self.there, self.back, self.update)
+                for durations in (self.forward, self.backward, self.update)
             ),
         )
 
@@ -110,15 +110,19 @@ class EdgeDurations(NamedTuple):
 def bundle_times(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> EdgeDurations | None:
     """The durations of a bundle's tasks in nanoseconds, or None if there are too many."""
     bundle = problem.bundles[b]
-    scope = tuple(sorted({bundle.maker, *(leg.unit for leg in bundle.legs)}))
+    scope = tuple(sorted({bundle.maker, *(consumer.unit for consumer in bundle.consumers)}))
     sizes = [len(layouts[unit]) for unit in scope]
-    rows, legs = prod(sizes), len(bundle.legs)
-    if rows * max(1, legs) > MOST:
+    rows, consumers = prod(sizes), len(bundle.consumers)
+    if rows * max(1, consumers) > MOST:
         return None
     padded = np.zeros((len(scope), max(sizes), len(problem.factors)), np.int8)
     for i, unit in enumerate(scope):
         padded[i, : sizes[i]] = layouts[unit]
-    forward, backward, update = np.zeros((rows, legs)), np.zeros((rows, legs)), np.zeros(rows)
+    forward, backward, update = (
+        np.zeros((rows, consumers)),
+        np.zeros((rows, consumers)),
+        np.zeros(rows),
+    )
     units, counts = np.array(scope, np.int32), np.array(sizes, np.int32)
     at = np.zeros(1, np.int64)
     while True:
@@ -127,7 +131,10 @@ def bundle_times(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> Edge
             break
         problem.supply(status)
     return EdgeDurations(
-        scope, forward.reshape(*sizes, legs), backward.reshape(*sizes, legs), update.reshape(sizes)
+        scope,
+        forward.reshape(*sizes, consumers),
+        backward.reshape(*sizes, consumers),
+        update.reshape(sizes),
     )
 
 
@@ -144,22 +151,28 @@ def _fill(
     at: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> int:
     """Fill the rows from `at` on; FOUND, or what a table lacks."""
-    bones, tasks = now.bones, now.tasks
-    first = bones.leg_start[b]
+    template, tasks = now.template, now.tasks
+    first = template.leg_start[b]
     while at[0] < len(update):
         row, rest = at[0], at[0]
         for i in range(len(units) - 1, -1, -1):
             copy_row(layouts[i], rest % counts[i], now.roles, units[i])
             rest //= counts[i]
-        status = lay_bundle(bones, tasks, now.table, now.rates, now.radix, b, now.roles, now.room)
+        status = lay_bundle(
+            template, tasks, now.table, now.rates, now.radix, b, now.roles, now.room
+        )
         if status != FOUND:
             return status
-        carry, returns, changes = bones.carry[b, 0], bones.back[b, 0], bones.update[b]
-        for leg in range(forward.shape[1]):
-            if tasks.live[carry] and tasks.edge_live[bones.leg_edge[first + leg, 0]]:
-                forward[row, leg] = tasks.duration[carry]
-            if tasks.live[returns] and tasks.edge_live[bones.leg_back_edge[first + leg, 0]]:
-                backward[row, leg] = tasks.duration[returns]
+        carry, returns, changes = (
+            template.carry[b, 0],
+            template.carry_back[b, 0],
+            template.update[b],
+        )
+        for consumer in range(forward.shape[1]):
+            if tasks.live[carry] and tasks.edge_live[template.leg_edge[first + consumer, 0]]:
+                forward[row, consumer] = tasks.duration[carry]
+            if tasks.live[returns] and tasks.edge_live[template.leg_back_edge[first + consumer, 0]]:
+                backward[row, consumer] = tasks.duration[returns]
         if changes != NONE and tasks.live[changes]:
             update[row] = tasks.duration[changes]
         at[0] += 1

@@ -246,7 +246,7 @@ class _Search:
             row[: len(roles)] = roles
         decided: list[list[int]] = [[] for _ in sizes]
         for b, bundle in enumerate(problem.bundles):
-            first = min([bundle.maker, *(leg.unit for leg in bundle.legs)])
+            first = min([bundle.maker, *(consumer.unit for consumer in bundle.consumers)])
             decided[-1 - first].append(b)
         return Ground(
             layouts=layouts,

@@ -44,10 +44,10 @@ class TaskWeights(NamedTuple):
     """[tasks] of compute tasks"""
     share: Costs
     """[tasks] of compute tasks, times the share of devices"""
-    there: Costs
-    """[legs] of what carries a bundle, if the leg waits for it"""
-    back: Costs
-    """[legs] of what returns its gradient, if it waits for the leg"""
+    forward: Costs
+    """[consumers] of what carries a bundle, if the leg waits for it"""
+    backward: Costs
+    """[consumers] of what returns its gradient, if it waits for the leg"""
     idle: Costs
     """[1] of the time for which devices have nothing to do in the backward pass"""
 
@@ -94,7 +94,9 @@ class Relaxation:
         """Of the units with several layouts left the one that can take longest."""
         open_ = [u for u, size in enumerate(self.sizes) if size > 1]
         times = self._units
-        return max(open_, key=lambda u: float((times[u].there + times[u].back).max()), default=None)
+        return max(
+            open_, key=lambda u: float((times[u].forward + times[u].backward).max()), default=None
+        )
 
     def least(self, weights: TaskWeights) -> MiniBuckets:
         """The functions whose sum is never more than the makespan, minimised."""
@@ -107,21 +109,27 @@ class Relaxation:
 
     def _functions(self, weights: TaskWeights) -> list[tuple[tuple[int, ...], Costs]]:
         """The functions by units, in nanoseconds."""
-        bones = self.problem.bones
+        template = self.problem.template
         functions: list[tuple[tuple[int, ...], Costs]] = []
         for unit, times in enumerate(self._units):
             cost = np.zeros(self.sizes[unit])
-            for tasks, durations in ((bones.forward, times.there), (bones.backward, times.back)):
+            for tasks, durations in (
+                (template.forward, times.forward),
+                (template.backward, times.backward),
+            ):
                 chain, share = weights.chain[tasks[unit]], weights.share[tasks[unit]]
                 cost += durations * (chain.sum() + share.sum() * times.share)
             functions.append(((unit,), cost))
         for b, tables in enumerate(self._bundles):
             if tables is None:
                 continue
-            legs = slice(bones.leg_start[b], bones.leg_start[b + 1])
-            cost = tables.there @ weights.there[legs] + tables.back @ weights.back[legs]
-            if bones.update[b] != NONE:
-                task, maker = bones.update[b], tables.scope.index(int(bones.maker[b]))
+            consumers = slice(template.leg_start[b], template.leg_start[b + 1])
+            cost = (
+                tables.forward @ weights.forward[consumers]
+                + tables.backward @ weights.backward[consumers]
+            )
+            if template.update[b] != NONE:
+                task, maker = template.update[b], tables.scope.index(int(template.maker[b]))
                 shape = [-1 if i == maker else 1 for i in range(len(tables.scope))]
                 share = self._units[tables.scope[maker]].share.reshape(shape)
                 cost = cost + tables.update * (weights.chain[task] + weights.share[task] * share)
@@ -138,8 +146,8 @@ class Relaxation:
         """The weights of the largest lower bound of some layouts."""
         problem, tasks = self.problem, self.problem.tasks
         problem.lay(self.roles(chosen))
-        n, legs = len(tasks.live), len(problem.bones.leg_unit)
-        weights = TaskWeights(*(np.zeros(size) for size in (n, n, legs, legs, 1)))
+        n, consumers = len(tasks.live), len(problem.template.leg_unit)
+        weights = TaskWeights(*(np.zeros(size) for size in (n, n, consumers, consumers, 1)))
         load = tasks.live * self._compute * tasks.duration * self._shares(chosen)
         ends, starts = (np.where(tasks.live, tasks.duration, 0) for _ in range(2))
         before, behind = (np.full(n, NONE, np.int64) for _ in range(2))
@@ -183,27 +191,27 @@ class Relaxation:
 
     def waiting(self, weights: TaskWeights) -> Costs:
         """[tasks] how much it counts when a task of the backward pass waits for resources."""
-        bones, costs = self.problem.bones, weights.chain * self.backward
-        for b in range(len(bones.maker)):
+        template, costs = self.problem.template, weights.chain * self.backward
+        for b in range(len(template.maker)):
             # With several legs one may have to be waited for and another not.
-            if bones.leg_start[b + 1] - bones.leg_start[b] == 1 and self.backward.any():
-                costs[bones.back[b, 0]] = weights.back[bones.leg_start[b]]
+            if template.leg_start[b + 1] - template.leg_start[b] == 1 and self.backward.any():
+                costs[template.carry_back[b, 0]] = weights.backward[template.leg_start[b]]
         return costs
 
     def _count(self, weights: TaskWeights, task: int, link: Ints, towards: Indices | Ints) -> None:
         """Count the tasks and legs of a chain that ends, or starts, with a task."""
-        bones = self.problem.bones
+        template = self.problem.template
         weights.chain[task] += self._compute[task]
         while (edge := int(link[task])) != NONE:
             task = int(towards[edge])
             weights.chain[task] += self._compute[task]
-            weights.there[(bones.leg_edge == edge).any(axis=1)] += 1.0
-            weights.back[(bones.leg_back_edge == edge).any(axis=1)] += 1.0
+            weights.forward[(template.leg_edge == edge).any(axis=1)] += 1.0
+            weights.backward[(template.leg_back_edge == edge).any(axis=1)] += 1.0
 
     def _shares(self, chosen: tuple[int, ...]) -> Costs:
         """For each task the share of devices that its unit, or its bundle's maker, works on."""
         shares = np.zeros(len(self.problem.tasks.live))
-        labels, maker = self.problem.labels, self.problem.bones.maker
+        labels, maker = self.problem.labels, self.problem.template.maker
         for task, (kind, subject) in enumerate(zip(labels.kind, labels.subject, strict=True)):
             unit = subject if kind in ("forward", "backward") else int(maker[subject])
             shares[task] = self._units[unit].share[chosen[unit]]
@@ -211,11 +219,11 @@ class Relaxation:
 
     def _always_after(self) -> Flags:
         """[tasks, tasks] which come after which whatever the layouts."""
-        bones, tasks = self.problem.bones, self.problem.tasks
+        template, tasks = self.problem.template, self.problem.tasks
         always = tasks.edge_live.copy()
         for edges in (
-            bones.carried_edge, bones.returned_edge, bones.leg_edge,
-            bones.leg_back_edge, bones.leg_again_edge, bones.regather_edge,
+            template.carried_edge, template.returned_edge, template.leg_edge,
+            template.leg_back_edge, template.leg_again_edge, template.regather_edge,
         ):  # fmt: skip
             always[edges[edges != NONE]] = False
         after = np.zeros((len(tasks.live), len(tasks.live)), np.bool_)

@@ -59,7 +59,7 @@ def backward_tasks(problem: StepModel, after: Flags) -> Flags:
     """
     labels, options, n = problem.labels, problem.options, len(problem.tasks.live)
     kind = np.array(labels.kind)
-    waist = int(problem.bones.forward[-1, 0])
+    waist = int(problem.template.forward[-1, 0])
     forward, backward = kind == "forward", np.isin(kind, ("backward", "update"))
     live = problem.tasks.live
     narrow = (
@@ -74,10 +74,12 @@ def backward_tasks(problem: StepModel, after: Flags) -> Flags:
 
 def waist(problem: StepModel, backward: Flags) -> SyncPoint:
     """The arrays of a problem."""
-    labels, bones, tasks = problem.labels, problem.bones, problem.tasks
+    labels, template, tasks = problem.labels, problem.template, problem.tasks
     n, resources = len(tasks.live), len(tasks.resource_kind)
     first = [
-        min(bundle.maker, *(leg.unit for leg in bundle.legs)) if bundle.legs else bundle.maker
+        min(bundle.maker, *(consumer.unit for consumer in bundle.consumers))
+        if bundle.consumers
+        else bundle.maker
         for bundle in problem.bundles
     ]
     unit = ("forward", "backward")
@@ -88,7 +90,7 @@ def waist(problem: StepModel, backward: Flags) -> SyncPoint:
         ],
         np.int32,
     )
-    low = np.full(n, len(bones.flows), np.int32)
+    low = np.full(n, len(template.flows), np.int32)
     for t in range(n):
         behind = tasks.succ[tasks.succ_start[t] : tasks.succ_start[t + 1]]
         low[t] = key[behind].min(initial=low[t])

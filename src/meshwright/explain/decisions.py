@@ -39,7 +39,7 @@ FEWEST = 20
 COLLECTIVES = 8
 """Different collectives that are looked into, the largest first."""
 
-COLLECTIVE = frozenset(own.value for own in Collective)
+COLLECTIVE = frozenset(collective.value for collective in Collective)
 
 TURN = 100_000
 """Tasks that may be simulated before the clock is looked at."""

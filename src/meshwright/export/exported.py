@@ -66,8 +66,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TARGETS = {
-    own.name: own
-    for own in (
+    target.name: target
+    for target in (
         Target(
             name="pytorch",
             what="a script of stock PyTorch: DeviceMesh, FSDP2, DTensor, pipelining, DCP",

@@ -105,7 +105,7 @@ def tensor_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
         if role == REPLICA or role.startswith(IDLE):
             continue
         for port in unit.inputs:
-            state = port.there[names.index(role)]
+            state = port.forward[names.index(role)]
             if port.tensor in parameters and state >= 0:
                 dims[port.tensor] = state
     return dims

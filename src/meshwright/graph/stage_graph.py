@@ -27,7 +27,7 @@ class Crossing(NamedTuple):
 
     tensor: str
     bytes: int
-    back: bool
+    backward: bool
     """Whether its gradient comes back."""
 
 
@@ -129,7 +129,7 @@ def _result(
     leaving = [
         crossing.tensor
         for crossing in crossings(graph, chosen)
-        if crossing.tensor in produced and crossing.back
+        if crossing.tensor in produced and crossing.backward
     ]
     if not leaving:
         raise InputError(

@@ -99,9 +99,11 @@ def buckets(parallel: ParallelGraph) -> tuple[Bucket, ...]:
     formed = [
         Bucket(
             tuple(_kept(parallel, source.name, source.trained) for source in bundle.sources),
-            tuple(sorted({leg.unit for leg in bundle.legs})),
+            tuple(sorted({consumer.unit for consumer in bundle.consumers})),
         )
-        for bundle in sorted(kept, key=lambda bundle: -min(leg.unit for leg in bundle.legs))
+        for bundle in sorted(
+            kept, key=lambda bundle: -min(consumer.unit for consumer in bundle.consumers)
+        )
     ]
     if not plan.options.zero:
         return tuple(formed)
@@ -124,7 +126,7 @@ def _kept(parallel: ParallelGraph, name: str, trained: bool) -> BucketParameter:
     returns = tuple(n for n, gradient in enumerate(parallel.returns) if gradient.tensor == name)
     if not trained:
         return BucketParameter(name, (), ())
-    if not (parallel.plan.options.zero and returns and parallel.made[name].there.shape):
+    if not (parallel.plan.options.zero and returns and parallel.made[name].forward.shape):
         return BucketParameter(name, returns, ())
     first = parallel.returns[returns[0]].lying.states
     summed = tuple(f for f, state in enumerate(first) if state == PARTIAL)

@@ -26,7 +26,7 @@ class EdgeConsumer(msgspec.Struct, frozen=True, kw_only=True):
     tensor: int
     """Its number in the bundle."""
     unit: int
-    port: BoundaryTensor
+    boundary: BoundaryTensor
 
 
 class EdgeProducer(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class EdgeProducer(msgspec.Struct, frozen=True, kw_only=True):
     maker: int
     """The unit that makes it; of a parameter the first that reads it."""
     bytes: int
-    port: BoundaryTensor
+    boundary: BoundaryTensor
     trained: bool
     """Whether it is a parameter that learns."""
 
@@ -48,19 +48,19 @@ class TensorEdge(msgspec.Struct, frozen=True, kw_only=True):
     """The unit that makes them; of parameters that of the first."""
     parameters: bool
     sources: tuple[EdgeProducer, ...]
-    legs: tuple[EdgeConsumer, ...]
+    consumers: tuple[EdgeConsumer, ...]
 
 
 def bundles(graph: OperatorGraph, units: tuple[OpGroup, ...]) -> tuple[TensorEdge, ...]:
     """Every tensor that crosses between units, and every parameter that one reads."""
     readers: dict[str, list[tuple[int, BoundaryTensor]]] = defaultdict(list)
     for number, unit in enumerate(units):
-        for port in unit.inputs:
-            readers[port.tensor].append((number, port))
+        for boundary in unit.inputs:
+            readers[boundary.tensor].append((number, boundary))
     produced = [
-        _bundle(number, False, [(port, False)], readers)
+        _bundle(number, False, [(boundary, False)], readers)
         for number, unit in enumerate(units)
-        for port in unit.outputs
+        for boundary in unit.outputs
     ]
     shared: dict[tuple[int, ...], list[tuple[BoundaryTensor, bool]]] = defaultdict(list)
     for parameter in graph.parameters:
@@ -68,20 +68,22 @@ def bundles(graph: OperatorGraph, units: tuple[OpGroup, ...]) -> tuple[TensorEdg
         if uses:
             whom = tuple(sorted({number for number, _ in uses}))
             shared[whom].append((_home(uses[0][1]), parameter.trainable))
-    kept = [_bundle(whom[0], True, ports, readers) for whom, ports in shared.items()]
+    kept = [_bundle(whom[0], True, boundaries, readers) for whom, boundaries in shared.items()]
     return (*produced, *kept)
 
 
-def _home(port: BoundaryTensor) -> BoundaryTensor:
+def _home(boundary: BoundaryTensor) -> BoundaryTensor:
     """How a parameter lies, given how its first reader needs it."""
-    gradient = None if port.back is None else tuple(map(gradient_needed, port.there))
-    return BoundaryTensor(tensor=port.tensor, bytes=port.bytes, there=port.there, back=gradient)
+    gradient = None if boundary.backward is None else tuple(map(gradient_needed, boundary.forward))
+    return BoundaryTensor(
+        tensor=boundary.tensor, bytes=boundary.bytes, forward=boundary.forward, backward=gradient
+    )
 
 
 def _bundle(
     maker: int,
     parameters: bool,
-    ports: list[tuple[BoundaryTensor, bool]],
+    boundaries: list[tuple[BoundaryTensor, bool]],
     readers: dict[str, list[tuple[int, BoundaryTensor]]],
 ) -> TensorEdge:
     return TensorEdge(
@@ -89,14 +91,18 @@ def _bundle(
         parameters=parameters,
         sources=tuple(
             EdgeProducer(
-                name=port.tensor, maker=maker, bytes=port.bytes, port=port, trained=trained
+                name=boundary.tensor,
+                maker=maker,
+                bytes=boundary.bytes,
+                boundary=boundary,
+                trained=trained,
             )
-            for port, trained in ports
+            for boundary, trained in boundaries
         ),
-        legs=tuple(
-            EdgeConsumer(tensor=tensor, unit=number, port=port)
-            for tensor, (source, _) in enumerate(ports)
-            for number, port in readers[source.tensor]
+        consumers=tuple(
+            EdgeConsumer(tensor=tensor, unit=number, boundary=boundary)
+            for tensor, (source, _) in enumerate(boundaries)
+            for number, boundary in readers[source.tensor]
         ),
     )
 
@@ -139,11 +145,14 @@ def bucketed(
 
 def _together(bucket: list[TensorEdge]) -> TensorEdge:
     sources: list[EdgeProducer] = []
-    legs: list[EdgeConsumer] = []
+    consumers: list[EdgeConsumer] = []
     for bundle in bucket:
         first = len(sources)
-        legs += [msgspec.structs.replace(leg, tensor=first + leg.tensor) for leg in bundle.legs]
+        consumers += [
+            msgspec.structs.replace(consumer, tensor=first + consumer.tensor)
+            for consumer in bundle.consumers
+        ]
         sources += bundle.sources
     return TensorEdge(
-        maker=bucket[0].maker, parameters=True, sources=tuple(sources), legs=tuple(legs)
+        maker=bucket[0].maker, parameters=True, sources=tuple(sources), consumers=tuple(consumers)
     )

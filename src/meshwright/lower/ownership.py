@@ -147,7 +147,7 @@ class Holdings:
         return tuple(share.box for share in self.shares[name] if share.device == device)
 
     def _regions(self, name: str, coordinates: Coordinates) -> tuple[Region, ...]:
-        placement, machine = self._parallel.made[name].there, self._parallel.machine
+        placement, machine = self._parallel.made[name].forward, self._parallel.machine
         if not placement.holds(coordinates):
             return ()
         box, kept = placement.box(coordinates), self._sharded.get(name)

@@ -43,8 +43,8 @@ class MadeTensor(NamedTuple):
 
     unit: int
     """The maker, or the first reader of a parameter."""
-    there: TensorPlacement
-    back: TensorPlacement | None
+    forward: TensorPlacement
+    backward: TensorPlacement | None
     """How its gradient is wanted."""
     parameter: bool = False
 
@@ -90,38 +90,42 @@ class ParallelGraph:
         self.returns: list[GradientReturn] = []
         self.readings: dict[tuple[int, int], TensorReading] = {}
         """By unit and port."""
-        self.ports: list[dict[Place, int]] = []
+        self.boundaries: list[dict[Place, int]] = []
         """For each unit the port through which each member gets each input."""
         self._known: dict[object, int] = {}
         for number, unit in enumerate(plan.units):
             self._add(number, unit)
 
     def _add(self, number: int, unit: OpGroup) -> None:
-        self.ports.append(_places(unit, self.plan))
-        for index, port in enumerate(unit.inputs):
+        self.boundaries.append(_places(unit, self.plan))
+        for index, boundary in enumerate(unit.inputs):
             places = [
-                place for place, port_index in self.ports[number].items() if port_index == index
+                place
+                for place, port_index in self.boundaries[number].items()
+                if port_index == index
             ]
-            self.readings[number, index] = self._reading(number, port, places)
+            self.readings[number, index] = self._reading(number, boundary, places)
         for tensor, states in states_inside(unit, self.plan.graph).items():
-            wanted = next((port.back for port in unit.outputs if port.tensor == tensor), None)
+            wanted = next(
+                (boundary.backward for boundary in unit.outputs if boundary.tensor == tensor), None
+            )
             self.made[tensor] = MadeTensor(
                 unit=number,
-                there=self._lying_made(number, tensor, states),
-                back=None if wanted is None else self._lying_made(number, tensor, wanted),
+                forward=self._lying_made(number, tensor, states),
+                backward=None if wanted is None else self._lying_made(number, tensor, wanted),
             )
 
-    def _reading(self, number: int, port: BoundaryTensor, places: list[Place]) -> TensorReading:
-        lying = self._lying_read(number, port, port.there, places)
-        if port.tensor not in self.made:
-            self.made[port.tensor] = self._home(number, port, lying)
-        tensor = self.made[port.tensor]
+    def _reading(self, number: int, boundary: BoundaryTensor, places: list[Place]) -> TensorReading:
+        lying = self._lying_read(number, boundary, boundary.forward, places)
+        if boundary.tensor not in self.made:
+            self.made[boundary.tensor] = self._home(number, boundary, lying)
+        tensor = self.made[boundary.tensor]
         return_number = None
-        if port.back is not None and tensor.back is not None:
-            leaving = self._lying_read(number, port, port.back, places)
-            steps = transfer(leaving, tensor.back)
-            return_number = self._number(GradientReturn(port.tensor, steps, leaving), number)
-        arriving = TensorDelivery(port.tensor, transfer(tensor.there, lying), lying)
+        if boundary.backward is not None and tensor.backward is not None:
+            leaving = self._lying_read(number, boundary, boundary.backward, places)
+            steps = transfer(leaving, tensor.backward)
+            return_number = self._number(GradientReturn(boundary.tensor, steps, leaving), number)
+        arriving = TensorDelivery(boundary.tensor, transfer(tensor.forward, lying), lying)
         return TensorReading(self._number(arriving, number), return_number)
 
     def _number(self, movement: TensorDelivery | GradientReturn, unit: int) -> int:
@@ -138,32 +142,38 @@ class ParallelGraph:
                 self.returns.append(movement)
         return self._known[key]
 
-    def _home(self, number: int, port: BoundaryTensor, placement: TensorPlacement) -> MadeTensor:
+    def _home(
+        self, number: int, boundary: BoundaryTensor, placement: TensorPlacement
+    ) -> MadeTensor:
         """Where a parameter lies: as its first reader needs it."""
         gradient = None
-        if port.back is not None:
-            wanted = tuple(map(gradient_needed, port.there))
+        if boundary.backward is not None:
+            wanted = tuple(map(gradient_needed, boundary.forward))
             states = along_factors(self.plan.units[number], wanted, self.layouts[number])
             gradient = placement._replace(states=states)
-        return MadeTensor(unit=number, there=placement, back=gradient, parameter=True)
+        return MadeTensor(unit=number, forward=placement, backward=gradient, parameter=True)
 
     def _lying_read(
-        self, number: int, port: BoundaryTensor, by_split: tuple[State, ...], places: list[Place]
+        self,
+        number: int,
+        boundary: BoundaryTensor,
+        by_split: tuple[State, ...],
+        places: list[Place],
     ) -> TensorPlacement:
         states = along_factors(self.plan.units[number], by_split, self.layouts[number])
         exact = None
-        if self._of_all_samples(number, port):
+        if self._of_all_samples(number, boundary):
             states = tuple(WHOLE if state >= 0 else state for state in states)
-        elif not self._equal(number, port):
-            exact = partial(self._box_read, number, port.tensor, tuple(places))
-        return TensorPlacement(self.machine, self._shape(port.tensor), states, exact)
+        elif not self._equal(number, boundary):
+            exact = partial(self._box_read, number, boundary.tensor, tuple(places))
+        return TensorPlacement(self.machine, self._shape(boundary.tensor), states, exact)
 
-    def _of_all_samples(self, number: int, port: BoundaryTensor) -> bool:
+    def _of_all_samples(self, number: int, boundary: BoundaryTensor) -> bool:
         """Whether a unit reads its micro-batch of a tensor that is there for all of them."""
         split = self.samples.split[number]
-        if split is None or port.there[split] < 0:
+        if split is None or boundary.forward[split] < 0:
             return False
-        return self.samples.dims.get(port.tensor, WHOLE) == WHOLE
+        return self.samples.dims.get(boundary.tensor, WHOLE) == WHOLE
 
     def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> TensorPlacement:
         states = along_factors(self.plan.units[number], by_split, self.layouts[number])
@@ -174,7 +184,7 @@ class ParallelGraph:
         """Of the part that one micro-batch has."""
         return shape_of(self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
 
-    def _equal(self, number: int, port: BoundaryTensor | None) -> bool:
+    def _equal(self, number: int, boundary: BoundaryTensor | None) -> bool:
         """Whether all pieces of a unit's tensors, or those of a port, are equal cuts."""
         unit, layout = self.plan.units[number], self.layouts[number]
         degrees = layout.degrees(self.plan.factors)
@@ -186,7 +196,7 @@ class ParallelGraph:
                 ways *= self.samples.micro_batches
             if any(extent % ways for extent in unit.extents[split.name]):
                 return False
-            if port is not None and port.halo and port.halo[index]:
+            if boundary is not None and boundary.halo and boundary.halo[index]:
                 return False
         return all(_divides(member, unit, degrees, self.samples, number) for member in unit.members)
 
@@ -243,24 +253,24 @@ def _divides(
 def _places(unit: OpGroup, plan: Plan) -> dict[Place, int]:
     """Through which port each input of each member comes, where it comes from another unit."""
     inside = states_inside(unit, plan.graph)
-    ports: dict[Place, int] = {}
+    boundaries: dict[Place, int] = {}
     for number, member in enumerate(unit.members):
         for index, name in enumerate(plan.graph.named[member.operator].inputs):
             if name is None or name in inside:
                 continue
-            port = next(
+            boundary = next(
                 (p for p, boundary in enumerate(unit.inputs) if _is(boundary, member, name, index)),
                 None,
             )
-            if port is not None:
-                ports[number, index] = port
-    return ports
+            if boundary is not None:
+                boundaries[number, index] = boundary
+    return boundaries
 
 
-def _is(port: BoundaryTensor, member: Member, name: str, index: int) -> bool:
+def _is(boundary: BoundaryTensor, member: Member, name: str, index: int) -> bool:
     """Whether an input of a member comes through a port."""
-    if port.tensor != name:
+    if boundary.tensor != name:
         return False
     forward = tuple(WHOLE if s is None else needed(s, index) for s in member.splits)
     backward = tuple(WHOLE if s is None else gradient_made(s, index) for s in member.splits)
-    return port.there == forward and port.back in (None, backward)
+    return boundary.forward == forward and boundary.backward in (None, backward)

@@ -96,12 +96,12 @@ def nodes(parallel: ParallelGraph) -> Iterator[Placed | ParallelEdge]:
     plan = parallel.plan
     for number, unit in enumerate(plan.units):
         yield from _cut_inputs(parallel, number, unit)
-        for index, port in enumerate(unit.inputs):
+        for index, boundary in enumerate(unit.inputs):
             delivery = parallel.deliveries[parallel.readings[number, index].delivery]
             if delivery.steps:
-                placement = parallel.made[port.tensor].there
+                placement = parallel.made[boundary.tensor].forward
                 yield ParallelEdge(
-                    tensor=port.tensor,
+                    tensor=boundary.tensor,
                     reader=unit.name,
                     operators=tuple(_between(placement.states, delivery.lying.states)),
                     collectives=tuple(map(_collective, delivery.steps)),

@@ -62,7 +62,7 @@ def shard_dim(parallel: ParallelGraph, name: str) -> int:
 
     A parameter that the module has with its first two dims as one is cut there.
     """
-    placement = parallel.made[name].there
+    placement = parallel.made[name].forward
     if name in _stacked(parallel):
         return 1
     shape = shape_of(placement.box(next(parallel.machine.present(placement.states))))
@@ -101,7 +101,7 @@ def _roles(parallel: ParallelGraph, name: str, shards: Sequence[int]) -> tuple[A
         else zero
         if factor in shards
         else None
-        for factor, state in enumerate(parallel.made[name].there.states)
+        for factor, state in enumerate(parallel.made[name].forward.states)
     )
 
 

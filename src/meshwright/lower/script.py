@@ -102,8 +102,8 @@ class Script:
         for number in reversed(range(len(self.segments))):
             if number in reached:
                 for unit in self.segments[number].units:
-                    for port in self.plan.units[unit].inputs:
-                        tensor = parallel.made[port.tensor]
+                    for boundary in self.plan.units[unit].inputs:
+                        tensor = parallel.made[boundary.tensor]
                         if not tensor.parameter:
                             reached.add(self.home[tensor.unit])
         return frozenset(reached)

@@ -71,14 +71,14 @@ def _ports(parallel: ParallelGraph, unit: int) -> range:
 def _gradient_bytes(parallel: ParallelGraph, unit: int) -> int:
     """Of the parameters whose gradients have to be summed with those of other devices."""
     total = 0
-    for index, port in enumerate(parallel.plan.units[unit].inputs):
+    for index, boundary in enumerate(parallel.plan.units[unit].inputs):
         return_number = parallel.readings[unit, index].return_
         if (
             return_number is not None
-            and parallel.made[port.tensor].parameter
+            and parallel.made[boundary.tensor].parameter
             and parallel.returns[return_number].steps
         ):
-            total += port.bytes
+            total += boundary.bytes
     return total
 
 

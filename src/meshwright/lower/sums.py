@@ -36,7 +36,7 @@ def sums(
     by_key: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
     key: tuple[str, ...]
     for kept in bucket.parameters:
-        if not kept.returns or not parallel.made[kept.name].there.holds(coordinates):
+        if not kept.returns or not parallel.made[kept.name].forward.holds(coordinates):
             continue
         dtype = parallel.plan.graph.specs[kept.name].dtype
         if kept.shards:
@@ -66,7 +66,7 @@ def gathered(
     """The sharded parameters of a bucket that a device has: those that are gathered together."""
     by_key: dict[tuple[tuple[int, ...], str], list[BucketParameter]] = {}
     for kept in bucket.parameters:
-        if kept.shards and parallel.made[kept.name].there.holds(coordinates):
+        if kept.shards and parallel.made[kept.name].forward.holds(coordinates):
             key = kept.shards, parallel.plan.graph.specs[kept.name].dtype
             by_key.setdefault(key, []).append(kept)
     return tuple(map(tuple, by_key.values()))

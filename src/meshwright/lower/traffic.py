@@ -79,9 +79,9 @@ class _Traffic:
         parallel = self._parallel
         match kind:
             case "Run":
-                return sum(self._inside(number, back=False))
+                return sum(self._inside(number, backward=False))
             case "Reverse":
-                return sum(self._inside(number, back=True))
+                return sum(self._inside(number, backward=True))
             case "Carry":
                 delivery = parallel.deliveries[number]
                 return self._transfer(delivery.steps, self._item(delivery.tensor))
@@ -152,7 +152,7 @@ class _Traffic:
         """By the program that the plan has for so many bytes."""
         return self._reductions.recipe(inside, beside, size, self._device).sent(count, item)
 
-    def _inside(self, number: int, *, back: bool) -> Iterator[int]:
+    def _inside(self, number: int, *, backward: bool) -> Iterator[int]:
         """What operators of a segment tell their other parts in one pass."""
         parallel = self._parallel
         for unit in self._script.segments[number].units:
@@ -160,33 +160,33 @@ class _Traffic:
             if not tasks.works(self._here):
                 continue
             for place, piece in enumerate(tasks.pieces(self._here, 0)):
-                if piece.summing and (group.members[place].wanted[0] or not back):
-                    yield from self._statistics(tasks, place, back=back)
+                if piece.summing and (group.members[place].wanted[0] or not backward):
+                    yield from self._statistics(tasks, place, backward=backward)
                 if piece.exchanging:
-                    yield self._tokens(tasks, place, back=back)
+                    yield self._tokens(tasks, place, backward=backward)
 
-    def _statistics(self, tasks: Tasks, place: int, *, back: bool) -> Iterator[int]:
+    def _statistics(self, tasks: Tasks, place: int, *, backward: bool) -> Iterator[int]:
         """What an operator all-reduces inside it in one pass."""
         piece, spec = tasks.pieces(self._here, 0)[place], tasks.unit.members[place].call.inputs[0]
         assert spec is not None
         item = max(STATISTIC, ITEM_BYTES[spec.dtype])
         count, group = piece.statistics, tasks.along(piece.summing)
-        for _ in range(piece.rounds[back]):
+        for _ in range(piece.rounds[backward]):
             yield self._summed(*group, STATISTIC * count, count, item)
 
-    def _tokens(self, tasks: Tasks, place: int, *, back: bool) -> int:
+    def _tokens(self, tasks: Tasks, place: int, *, backward: bool) -> int:
         """What goes to the experts of others, and what goes back to their tokens."""
         inside, _ = tasks.along(tasks.pieces(self._here, 0)[place].exchanging)
         members = tuple(self._parallel.machine.along(inside, self._here))
         calls = [tasks.pieces(member, 0)[place].call for member in members]
         wanted = tasks.unit.members[place].wanted
-        return sent_tokens(calls, members.index(self._here), wanted if back else None)
+        return sent_tokens(calls, members.index(self._here), wanted if backward else None)
 
     def _elements(self, parameter: str) -> int:
         return math.prod(self._shape(parameter))
 
     def _shape(self, parameter: str) -> tuple[int, ...]:
-        return shape_of(self._parallel.made[parameter].there.box(self._here))
+        return shape_of(self._parallel.made[parameter].forward.box(self._here))
 
     def _gathered(self, bucket: Bucket) -> int:
         total = 0

@@ -23,7 +23,9 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import VERSION, Plan, PlannedChain, PlannedReduction
 from meshwright.plan.options import Options
 
-STEPWISE = tuple(own.value for own in Collective if own is not Collective.ALL_REDUCE)
+STEPWISE = tuple(
+    collective.value for collective in Collective if collective is not Collective.ALL_REDUCE
+)
 """What several of a kind can carry out; sums on everybody have programs."""
 
 KEY = "meshwright_plan"

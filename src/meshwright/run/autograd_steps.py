@@ -87,7 +87,7 @@ class OutputStep(Function):
     def forward(ctx: Any, anchor: Tensor, around: Around, values: Values, apart: Apart) -> Any:
         """The outputs."""
         executor = apart.executor
-        executor.there(values, train=True, training=around.training)
+        executor.forward(values, train=True, training=around.training)
         outputs = executor.outputs(apart.returning, share=around.share)
         _note(ctx, around)
         ctx.apart, ctx.waiting, ctx.share = apart, executor.waiting(), around.share
@@ -100,7 +100,7 @@ class OutputStep(Function):
         apart: Apart = ctx.apart
         with apart.watched():
             apart.judge(arriving, ctx.share)
-            apart.executor.back(ctx.waiting, arriving, apart.returning, share=ctx.share)
+            apart.executor.backward(ctx.waiting, arriving, apart.returning, share=ctx.share)
         ctx.gradients, ctx.waiting = _taken(apart.executor), None
         _hand_out(ctx)
         return (None,) * 4

@@ -182,7 +182,7 @@ class Parallelized(NamesOnly):
                 step: Any = OutputStep
                 outputs = step.apply(self._anchor, around, entered.values, apart)
             else:
-                apart.executor.there(entered.values, train=False, training=self.training)
+                apart.executor.forward(entered.values, train=False, training=self.training)
                 outputs = apart.executor.outputs(apart.returning, share=entered.share)
         self._ended()
         return tuple(outputs)

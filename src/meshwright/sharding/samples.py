@@ -92,25 +92,25 @@ class _Constants:
         )
         self._makers |= dict.fromkeys(produced, _Maker(number, unit, produced, free))
 
-    def can(self, port: BoundaryTensor, number: int) -> bool:
+    def can(self, boundary: BoundaryTensor, number: int) -> bool:
         """Whether what a port reads can be made as a split reads it."""
-        return self._cutting(port, number) is not None
+        return self._cutting(boundary, number) is not None
 
-    def _cutting(self, port: BoundaryTensor, number: int) -> int | None:
+    def _cutting(self, boundary: BoundaryTensor, number: int) -> int | None:
         """The split of the maker with which a tensor comes as a split of its reader reads it."""
-        maker = self._makers.get(port.tensor)
-        if maker is None or port.there[number] < 0:
+        maker = self._makers.get(boundary.tensor)
+        if maker is None or boundary.forward[number] < 0:
             return None
-        states = maker.made[port.tensor]
-        return next((n for n in maker.free if states[n] == port.there[number]), None)
+        states = maker.made[boundary.tensor]
+        return next((n for n in maker.free if states[n] == boundary.forward[number]), None)
 
     def cut(self, unit: OpGroup, split: int, states: dict[str, State]) -> None:
         """Have the makers of what a unit reads cut as its samples are, where gradients flow."""
-        for port in unit.inputs:
-            cutting = self._cutting(port, split)
-            if port.back is None or cutting is None:
+        for boundary in unit.inputs:
+            cutting = self._cutting(boundary, split)
+            if boundary.backward is None or cutting is None:
                 continue
-            maker = self._makers[port.tensor]
+            maker = self._makers[boundary.tensor]
             maker_split = self.chosen.setdefault(maker.number, cutting)
             states |= {name: by_split[maker_split] for name, by_split in maker.made.items()}
             self.cut(maker.unit, maker_split, states)
@@ -120,15 +120,16 @@ def takes(
     unit: OpGroup,
     number: int,
     states: Mapping[str, State],
-    can: Callable[[BoundaryTensor, int], bool] = lambda port, number: False,
+    can: Callable[[BoundaryTensor, int], bool] = lambda boundary, number: False,
 ) -> bool:
     """Whether a split reads all tensors as they are cut; from a whole one that needs no gradient,
     or that can be made as the split reads it, every split can read.
     """
-    read = ((port, states.get(port.tensor, WHOLE)) for port in unit.inputs)
+    read = ((boundary, states.get(boundary.tensor, WHOLE)) for boundary in unit.inputs)
     return all(
-        port.there[number] == state or (state == WHOLE and (port.back is None or can(port, number)))
-        for port, state in read
+        boundary.forward[number] == state
+        or (state == WHOLE and (boundary.backward is None or can(boundary, number)))
+        for boundary, state in read
     )
 
 

@@ -52,9 +52,9 @@ class SharedStatistics(NamedTuple):
 
     bytes: int
     """Of one all-reduce, of the operator that nothing else cuts."""
-    there: int
+    forward: int
     """How many all-reduces in the forward pass."""
-    back: int
+    backward: int
     cut_by: tuple[int, ...]
     """The other splits that cut them too."""
 
@@ -64,9 +64,9 @@ class BoundaryTensor(msgspec.Struct, frozen=True, kw_only=True):
 
     tensor: str
     bytes: int
-    there: tuple[State, ...]
+    forward: tuple[State, ...]
     """As an input: how it is needed. As an output: how it is made."""
-    back: tuple[State, ...] | None
+    backward: tuple[State, ...] | None
     """The same for its gradient, the other way round; None if there is none."""
     halo: tuple[int, ...] = ()
     """For each split the bytes of the rows that neighbours read of each other, at one cut."""

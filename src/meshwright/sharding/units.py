@@ -187,10 +187,10 @@ class _Forming:
             for index, name in enumerate(operator.inputs):
                 if name is None or name in self.states or name in fixed:
                     continue
-                port = _input(graph, member, name, index, name in needing)
-                if port not in seen:
-                    seen.add(port)
-                    yield port
+                boundary = _input(graph, member, name, index, name in needing)
+                if boundary not in seen:
+                    seen.add(boundary)
+                    yield boundary
 
     def _outputs(self, graph: OperatorGraph, needing: Set[str]) -> Iterator[BoundaryTensor]:
         names = {operator.name for operator in self.operators}
@@ -199,7 +199,7 @@ class _Forming:
             if readers - names:
                 backward = tuple(map(gradient_needed, states)) if name in needing else None
                 yield BoundaryTensor(
-                    tensor=name, bytes=graph.specs[name].bytes, there=states, back=backward
+                    tensor=name, bytes=graph.specs[name].bytes, forward=states, backward=backward
                 )
 
 
@@ -249,8 +249,8 @@ def _input(
     return BoundaryTensor(
         tensor=name,
         bytes=spec.bytes,
-        there=tuple(forward),
-        back=tuple(backward) if gradient else None,
+        forward=tuple(forward),
+        backward=tuple(backward) if gradient else None,
         halo=tuple(halo) if any(halo) else (),
         statistics=tuple(statistics) if any(statistics) else (),
         exchanged=tuple(exchanged) if any(exchanged) else (),

@@ -55,7 +55,7 @@ class _Known:
     def __init__(self) -> None:
         self.units: dict[object, int] = {}
         """The numbers of kinds, by what tells units apart."""
-        self.legs: dict[object, int] = {}
+        self.consumers: dict[object, int] = {}
         self.examples: list[tuple[TensorEdge, EdgeProducer, EdgeConsumer]] = []
         """For each kind of legs one."""
         self.of_unit: dict[object, OpGroupCosts] = {}
@@ -91,13 +91,17 @@ class AdditiveCosts:
         """For each unit the parameters that it is the first to read, and how it reads them."""
         for bundle in self.bundles:
             for s, source in enumerate(bundle.sources if bundle.parameters else ()):
-                leg = next(consumer for consumer in bundle.legs if consumer.tensor == s)
-                self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
+                consumer = next(other for other in bundle.consumers if other.tensor == s)
+                self.kept.setdefault(bundle.maker, []).append((source, consumer, bundle))
         self._beside: dict[int, list[BoundaryTensor]] = {}
         """For each unit its readings of which parts tell each other something, of a micro-batch."""
-        for leg in (consumer for bundle in self.bundles for consumer in bundle.legs):
-            if leg.port.halo or leg.port.statistics or leg.port.exchanged:
-                self._beside.setdefault(leg.unit, []).append(leg.port)
+        for consumer in (other for bundle in self.bundles for other in bundle.consumers):
+            if (
+                consumer.boundary.halo
+                or consumer.boundary.statistics
+                or consumer.boundary.exchanged
+            ):
+                self._beside.setdefault(consumer.unit, []).append(consumer.boundary)
         self.shards = np.array(sharding(self.factors, options.shard_within), np.bool_)
         """[factors] whether ZeRO shards along a factor."""
         shared = ("costing", operators, micro, options.optimizer, options.shard_within)
@@ -125,7 +129,7 @@ class AdditiveCosts:
             )
         return known[key]
 
-    def leg(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
+    def consumer(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
         """What each pair of layouts costs along a leg of some kind."""
         key = (kind, maker.tobytes(), reader.tobytes())
         if key not in self.known.of_leg:
@@ -133,17 +137,25 @@ class AdditiveCosts:
         return self.known.of_leg[key]
 
     def _leg(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
-        bundle, source, leg = self.known.examples[kind]
-        home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
+        bundle, source, consumer = self.known.examples[kind]
+        home, read = (
+            _states(source.boundary.forward, maker),
+            _states(consumer.boundary.forward, reader),
+        )
         forward = self._resharded(home, read, source.bytes)
         backward = np.zeros_like(forward)
-        if leg.port.back is not None and source.port.back is not None:
-            produced, wanted = _states(leg.port.back, reader), _states(source.port.back, maker)
+        if consumer.boundary.backward is not None and source.boundary.backward is not None:
+            produced, wanted = (
+                _states(consumer.boundary.backward, reader),
+                _states(source.boundary.backward, maker),
+            )
             backward = self._resharded(produced, wanted, source.bytes).T
             if bundle.parameters:
-                first = next(consumer for consumer in bundle.legs if consumer.tensor == leg.tensor)
+                first = next(other for other in bundle.consumers if other.tensor == consumer.tensor)
                 alike = (home[:, None] == read).all(axis=2)
-                alike &= (_states(first.port.back or (), maker)[:, None] == produced).all(axis=2)
+                alike &= (_states(first.boundary.backward or (), maker)[:, None] == produced).all(
+                    axis=2
+                )
                 backward = np.where(alike, 0.0, backward)
         if bundle.parameters:
             return ConsumerCosts(np.zeros_like(forward), np.zeros_like(forward), forward + backward)
@@ -161,7 +173,11 @@ class AdditiveCosts:
         number = self.known.units
         kept = {
             unit: tuple(
-                (_form(source.port), source.trained, tuple(_form(leg.port) for leg in bundle.legs))
+                (
+                    _form(source.boundary),
+                    source.trained,
+                    tuple(_form(consumer.boundary) for consumer in bundle.consumers),
+                )
                 for source, _, bundle in readings
             )
             for unit, readings in self.kept.items()
@@ -181,23 +197,28 @@ class AdditiveCosts:
         ]
 
     def _joints(self) -> list[EdgeCosts]:
-        number = self.known.legs
+        number = self.known.consumers
         joints = []
         for bundle in self.bundles:
-            for leg in bundle.legs:
-                source = bundle.sources[leg.tensor]
-                if leg.unit == bundle.maker:
+            for consumer in bundle.consumers:
+                source = bundle.sources[consumer.tensor]
+                if consumer.unit == bundle.maker:
                     continue
-                first = next(consumer for consumer in bundle.legs if consumer.tensor == leg.tensor)
-                form = (_form(source.port), _form(leg.port), _form(first.port), source.bytes)
-                key = (bundle.parameters, self.kind[bundle.maker], self.kind[leg.unit], form)
+                first = next(other for other in bundle.consumers if other.tensor == consumer.tensor)
+                form = (
+                    _form(source.boundary),
+                    _form(consumer.boundary),
+                    _form(first.boundary),
+                    source.bytes,
+                )
+                key = (bundle.parameters, self.kind[bundle.maker], self.kind[consumer.unit], form)
                 if key not in number:
                     number[key] = len(self.known.examples)
-                    self.known.examples.append((bundle, source, leg))
+                    self.known.examples.append((bundle, source, consumer))
                 readers = {
-                    consumer.unit for consumer in bundle.legs if consumer.tensor == leg.tensor
+                    other.unit for other in bundle.consumers if other.tensor == consumer.tensor
                 }
-                joints.append(EdgeCosts(bundle.maker, leg.unit, number[key], len(readers)))
+                joints.append(EdgeCosts(bundle.maker, consumer.unit, number[key], len(readers)))
         return joints
 
     def _computed(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
@@ -213,27 +234,31 @@ class AdditiveCosts:
         found_rows(self.times.table, keys, rows, 0)
         table = self.times.table
         flows = float(self.units[number].flows)
-        return table.there[rows].astype(np.float64), table.back[rows].astype(np.float64) * flows
+        return table.forward[rows].astype(np.float64), table.backward[rows].astype(
+            np.float64
+        ) * flows
 
     def _exchanged(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
         """Halos, statistics and tokens for experts, in both passes."""
         forward, backward = np.zeros(len(roles)), np.zeros(len(roles))
-        for port in self._beside.get(number, ()):
-            flows = port.back is not None and self.units[number].flows
-            for split, rows in enumerate(port.halo):
+        for boundary in self._beside.get(number, ()):
+            flows = boundary.backward is not None and self.units[number].flows
+            for split, rows in enumerate(boundary.halo):
                 if rows:
-                    others = [n for n, state in enumerate(port.there) if n != split and state >= 0]
+                    others = [
+                        n for n, state in enumerate(boundary.forward) if n != split and state >= 0
+                    ]
                     costs = self._told(SHIFT, split, rows, others, roles)
                     forward += costs
                     backward += costs * flows
-            for split, statistic in enumerate(port.statistics):
+            for split, statistic in enumerate(boundary.statistics):
                 if statistic is not None:
                     costs = self._told(ALL_REDUCE, split, statistic.bytes, statistic.cut_by, roles)
-                    forward += costs * statistic.there
-                    backward += costs * statistic.back * flows
-            for split, tokens in enumerate(port.exchanged):
+                    forward += costs * statistic.forward
+                    backward += costs * statistic.backward * flows
+            for split, tokens in enumerate(boundary.exchanged):
                 if tokens:
-                    cutting = [n for n, state in enumerate(port.there) if state >= 0]
+                    cutting = [n for n, state in enumerate(boundary.forward) if state >= 0]
                     costs = 2 * self._told(ALL_TO_ALL, split, tokens / 2, cutting, roles)
                     forward += costs
                     backward += costs * flows
@@ -268,10 +293,13 @@ class AdditiveCosts:
         sizes = self.prices.table.sizes
         sums, update, fetched = (np.zeros(len(roles)) for _ in range(3))
         updated = set[int]()
-        for source, leg, bundle in self.kept.get(number, ()):
-            if not source.trained or leg.port.back is None:
+        for source, consumer, bundle in self.kept.get(number, ()):
+            if not source.trained or consumer.boundary.backward is None:
                 continue
-            home, produced = _states(source.port.there, roles), _states(leg.port.back, roles)
+            home, produced = (
+                _states(source.boundary.forward, roles),
+                _states(consumer.boundary.backward, roles),
+            )
             held = (
                 np.where(self.shards & (produced == PARTIAL), np.int8(SHARD), home)
                 if zero
@@ -318,9 +346,16 @@ class AdditiveCosts:
         return known[key]
 
 
-def _form(port: BoundaryTensor) -> object:
+def _form(boundary: BoundaryTensor) -> object:
     """A port without the name of its tensor."""
-    return (port.bytes, port.there, port.back, port.halo, port.statistics, port.exchanged)
+    return (
+        boundary.bytes,
+        boundary.forward,
+        boundary.backward,
+        boundary.halo,
+        boundary.statistics,
+        boundary.exchanged,
+    )
 
 
 def _states(by_split: Sequence[State], roles: Codes) -> Codes:

@@ -13,8 +13,8 @@ Costs = NDArray[np.float64]
 class OpGroupCosts(NamedTuple):
     """Nanoseconds for each layout of a unit."""
 
-    there: Costs
-    back: Costs
+    forward: Costs
+    backward: Costs
     sums: Costs
     update: Costs
 
@@ -22,8 +22,8 @@ class OpGroupCosts(NamedTuple):
 class ConsumerCosts(NamedTuple):
     """Nanoseconds for each pair of layouts, the maker's first."""
 
-    there: Costs
-    back: Costs
+    forward: Costs
+    backward: Costs
     sums: Costs
 
 

@@ -83,7 +83,7 @@ def key_of(number: int, roles: Codes, table: CollectiveTable, times: TimeTable) 
 
 @compiled
 def lay_unit(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
     times: TimeTable,
@@ -103,16 +103,16 @@ def lay_unit(
         room.missing[0], room.missing[1] = NO_TIME, key
         return NO_TIME
     place = subcube(roles, radix)
-    forward, backward = times.there[row], times.back[row]
+    forward, backward = times.forward[row], times.backward[row]
     if rates.again[unit]:
         backward += forward
-    for m in range(bones.forward.shape[1]):
-        task = bones.forward[unit, m]
+    for m in range(template.forward.shape[1]):
+        task = template.forward[unit, m]
         graph.live[task] = True
         graph.duration[task] = graph.hold[task, 0] = forward
         graph.places[task, 0] = place
-        if bones.flows[unit]:
-            task = bones.backward[unit, m]
+        if template.flows[unit]:
+            task = template.backward[unit, m]
             graph.live[task] = True
             graph.duration[task] = graph.hold[task, 0] = backward
             graph.places[task, 0] = place
@@ -138,7 +138,7 @@ def _write(
 
 @compiled
 def lay_bundle(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
     rates: AssignmentRates,
@@ -148,22 +148,22 @@ def lay_bundle(
     room: Workspace,
 ) -> int:
     """Write the tasks that carry a bundle, return its gradients and update its parameters."""
-    status = _lay_way(bones, graph, table, rates, radix, b, roles, room, True)
+    status = _lay_way(template, graph, table, rates, radix, b, roles, room, True)
     if status == FOUND:
-        status = _lay_way(bones, graph, table, rates, radix, b, roles, room, False)
-    if status == FOUND and bones.parameters[b]:
+        status = _lay_way(template, graph, table, rates, radix, b, roles, room, False)
+    if status == FOUND and template.parameters[b]:
         # A bucket may hold parameters of units that sit on different devices.
-        first = bones.source_start[b]
-        for source in range(first, bones.source_start[b + 1]):
-            widen(room.seen, roles, bones.source_maker[source], source > first)
+        first = template.source_start[b]
+        for source in range(first, template.source_start[b + 1]):
+            widen(room.seen, roles, template.source_maker[source], source > first)
         home = subcube(room.seen, radix)
-        status = _lay_update(bones, graph, table, rates, b, roles, room, home)
+        status = _lay_update(template, graph, table, rates, b, roles, room, home)
     return status
 
 
 @compiled
 def _lay_way(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
     rates: AssignmentRates,
@@ -177,79 +177,81 @@ def _lay_way(
     # Arrays are taken out of their records once: each time costs more than reading a number.
     produced, needed, cube = room.made, room.needed, room.seen
     scratch, operation, held = room.scratch, room.operation, room.held
-    leg_source, leg_unit, leg_extra = bones.leg_source, bones.leg_unit, bones.leg_extra
-    leg_state = bones.leg_there if forward else bones.leg_back
-    flows = bones.leg_reads if forward else bones.leg_flows
-    edges = bones.leg_edge if forward else bones.leg_back_edge
-    source_state = bones.source_there if forward else bones.source_back
-    source_bytes, edge_live, sizes = bones.source_bytes, graph.edge_live, table.sizes
-    first, last, maker = bones.leg_start[b], bones.leg_start[b + 1], bones.maker[b]
-    kept, zero, source_maker = bones.parameters[b], rates.zero, bones.source_maker
-    rerun = not forward and not kept and rates.again[maker] and bones.flows[maker]
-    rerun = rerun and graph.live[bones.carry[b, 0]]
+    leg_source, leg_unit, leg_extra = template.leg_source, template.leg_unit, template.leg_extra
+    leg_state = template.leg_there if forward else template.leg_back
+    flows = template.leg_reads if forward else template.leg_flows
+    edges = template.leg_edge if forward else template.leg_back_edge
+    source_state = template.source_there if forward else template.source_back
+    source_bytes, edge_live, sizes = template.source_bytes, graph.edge_live, table.sizes
+    first, last, maker = template.leg_start[b], template.leg_start[b + 1], template.maker[b]
+    kept, zero, source_maker = template.parameters[b], rates.zero, template.source_maker
+    rerun = not forward and not kept and rates.again[maker] and template.flows[maker]
+    rerun = rerun and graph.live[template.carry[b, 0]]
     sharded = kept and (zero == 3 or (rates.early and zero > 0) if forward else zero > 0)
     merged = rates.buckets and kept and (sharded or not forward)
     waiting, wide = 0, False
     clear(room)
-    for leg in range(first, last):
+    for consumer in range(first, last):
         waits = False
-        if flows[leg]:
-            source, unit = leg_source[leg], leg_unit[leg]
+        if flows[consumer]:
+            source, unit = leg_source[consumer], leg_unit[consumer]
             home, reading = (produced, needed) if forward else (needed, produced)
             if sharded:
-                home_of(bones, b, source, roles, rates.shards, home)
+                home_of(template, b, source, roles, rates.shards, home)
             else:
                 states_of(source_state, source, roles, source_maker[source], home)
-            states_of(leg_state, leg, roles, unit, reading)
+            states_of(leg_state, consumer, roles, unit, reading)
             if differ(home, reading):
                 count = resharding(
                     produced, needed, sizes, source_bytes[source], scratch, operation, held
                 )
                 waits = count > 0
                 if waits and not reads_alike(
-                    first, leg, leg_state, flows, leg_source, leg_unit, roles, reading
+                    first, consumer, leg_state, flows, leg_source, leg_unit, roles, reading
                 ):
                     if merged and waiting + count <= PENDING:
                         waiting = put_together(room, waiting, count)
                     elif not charge(table, room, count):
                         return NO_PRICE
-            if leg_extra[leg]:
-                count = beside(bones, leg, unit, roles, sizes, 0 if forward else 1, room)
+            if leg_extra[consumer]:
+                count = beside(template, consumer, unit, roles, sizes, 0 if forward else 1, room)
                 if not charge_rounds(table, room, count):
                     return NO_PRICE
                 waits = waits or count > 0
             # What was carried there is carried once more; on the way back is where it counts.
-            waits = waits or (rerun and edge_live[bones.leg_edge[leg, 0]])
+            waits = waits or (rerun and edge_live[template.leg_edge[consumer, 0]])
             if waits:
                 widen(cube, roles, unit, wide)
                 wide = True
         for m in range(edges.shape[1]):
-            edge_live[edges[leg, m]] = waits
-            if sharded and forward and bones.leg_again_edge[leg, m] != NONE:
-                edge_live[bones.leg_again_edge[leg, m]] = waits and bones.leg_flows[leg]
+            edge_live[edges[consumer, m]] = waits
+            if sharded and forward and template.leg_again_edge[consumer, m] != NONE:
+                edge_live[template.leg_again_edge[consumer, m]] = (
+                    waits and template.leg_flows[consumer]
+                )
     if not charge_bucket(table, room, waiting):
         return NO_PRICE
     if rerun and wide:
-        _carry_again(bones, graph, b, room)
+        _carry_again(template, graph, b, room)
     one = subcube(roles[maker], radix)
     other = subcube(cube, radix) if wide else one
-    _write_way(bones, graph, b, room, one, other, sharded, forward)
+    _write_way(template, graph, b, room, one, other, sharded, forward)
     return FOUND
 
 
 @compiled
-def _carry_again(bones: TaskTemplate, graph: TaskGraph, b: int, room: Workspace) -> None:
+def _carry_again(template: TaskTemplate, graph: TaskGraph, b: int, room: Workspace) -> None:
     """Add what was carried there, for a layer that runs again."""
-    carried = bones.carry[b, 0]
+    carried = template.carry[b, 0]
     room.charged[TIME] += graph.duration[carried]
-    room.charged[MOVED] += room.moved[b, 0] / bones.carry.shape[1]
+    room.charged[MOVED] += room.moved[b, 0] / template.carry.shape[1]
     for kind in range(len(room.busy)):
         room.busy[kind] += graph.hold[carried, kind]
 
 
 @compiled
 def _write_way(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     graph: TaskGraph,
     b: int,
     room: Workspace,
@@ -259,20 +261,20 @@ def _write_way(
     forward: bool,
 ) -> None:
     """Write what was charged into the tasks of a bundle."""
-    kept, time, moved = bones.parameters[b], room.charged[TIME], room.charged[MOVED]
-    tasks = bones.carry if forward else bones.back
-    ends = bones.carried_edge if forward else bones.returned_edge
-    fetched = sharded and forward and bones.again[b, 0] != NONE
+    kept, time, moved = template.parameters[b], room.charged[TIME], room.charged[MOVED]
+    tasks = template.carry if forward else template.carry_back
+    ends = template.carried_edge if forward else template.returned_edge
+    fetched = sharded and forward and template.again[b, 0] != NONE
     copies = 1 if kept and not fetched else tasks.shape[1]
     for m in range(copies):
         _write(graph, tasks[b, m], time, one, other, room.busy)
         if ends[b, m] != NONE:
             graph.edge_live[ends[b, m]] = time > 0
         if fetched:
-            _write(graph, bones.again[b, m], time, one, other, room.busy)
+            _write(graph, template.again[b, m], time, one, other, room.busy)
             for way in range(2):
-                if bones.ahead_edge[way, b, m] != NONE:
-                    graph.edge_live[bones.ahead_edge[way, b, m]] = time > 0
+                if template.ahead_edge[way, b, m] != NONE:
+                    graph.edge_live[template.ahead_edge[way, b, m]] = time > 0
     if fetched:
         moved *= 2
     room.moved[b, 0 if forward else 1] = moved * copies
@@ -280,7 +282,7 @@ def _write_way(
 
 @compiled
 def _lay_update(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
     rates: AssignmentRates,
@@ -293,20 +295,20 @@ def _lay_update(
     produced, needed, sizes = room.made, room.needed, table.sizes
     bytes_here, trained, waiting = 0.0, False, 0
     clear(room)
-    for source in range(bones.source_start[b], bones.source_start[b + 1]):
-        if not bones.trained[source]:
+    for source in range(template.source_start[b], template.source_start[b + 1]):
+        if not template.trained[source]:
             continue
         trained = True
-        home_of(bones, b, source, roles, rates.shards, produced)
-        shard_bytes = bones.source_bytes[source]
+        home_of(template, b, source, roles, rates.shards, produced)
+        shard_bytes = template.source_bytes[source]
         for f in range(len(produced)):
             if produced[f] >= 0:
                 shard_bytes /= sizes[f]
         bytes_here += shard_bytes
         if 0 < rates.zero < 3 and not rates.early:
-            states_of(bones.source_there, source, roles, bones.source_maker[source], needed)
+            states_of(template.source_there, source, roles, template.source_maker[source], needed)
             count = resharding(
-                produced, needed, sizes, bones.source_bytes[source],
+                produced, needed, sizes, template.source_bytes[source],
                 room.scratch, room.operation, room.held,
             )  # fmt: skip
             if rates.buckets and waiting + count <= PENDING:
@@ -315,15 +317,15 @@ def _lay_update(
                 return NO_PRICE
     if not charge_bucket(table, room, waiting):
         return NO_PRICE
-    task = bones.update[b]
+    task = template.update[b]
     if trained:
         graph.live[task] = True
         graph.duration[task] = max(1, round(rates.launch + rates.update * bytes_here))
         graph.hold[task, 0] = graph.duration[task]
         graph.places[task, 0] = home
     else:
-        graph.edge_live[bones.returned_edge[b, 0]] = False
-    _write(graph, bones.regather[b], room.charged[TIME], home, home, room.busy)
-    graph.edge_live[bones.regather_edge[b]] = room.charged[TIME] > 0
+        graph.edge_live[template.returned_edge[b, 0]] = False
+    _write(graph, template.regather[b], room.charged[TIME], home, home, room.busy)
+    graph.edge_live[template.regather_edge[b]] = room.charged[TIME] > 0
     room.moved[b, 1] += room.charged[MOVED]
     return FOUND

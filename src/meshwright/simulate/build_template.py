@@ -33,25 +33,27 @@ def skeleton(
     """The arrays; `chained` are further edges, between the compute tasks of units, and `ahead` what
     fetching parameters waits for, if they are fetched for each use.
     """
-    bones, fetched = _bare(joined, micro_batches), ahead is not None
-    n = _number_tasks(bones, *_made(bones), *_read_first(bones), *_read_last(bones), fetched)
-    legs, kept = len(bones.leg_unit), int(bones.parameters.sum())
-    many = len(bones.flows) + 2 * (len(bones.maker) - kept) + 4 * legs
+    template, fetched = _bare(joined, micro_batches), ahead is not None
+    n = _number_tasks(
+        template, *_made(template), *_read_first(template), *_read_last(template), fetched
+    )
+    consumers, kept = len(template.leg_unit), int(template.parameters.sum())
+    many = len(template.flows) + 2 * (len(template.maker) - kept) + 4 * consumers
     most = many * micro_batches + 2 * kept
     before, after = np.zeros((2, most), np.int32)
     wires = _Wires(before, after, np.ones(most, np.bool_))
-    e = _join_tasks(bones, wires, fetched)
+    e = _join_tasks(template, wires, fetched)
     order_of_work, waiting = list(chained), list(ahead or ())
     for number, (_, (kind, bundle, micro)) in enumerate(waiting, start=e + len(order_of_work)):
-        bones.ahead_edge[int(kind == "again"), bundle, micro] = number
-    wires = _further(wires, e, bones, order_of_work, always=True)
-    wires = _further(wires, len(wires.before), bones, waiting, always=False)
-    graph, order = _graph(n, bones, wires, places, kinds)
+        template.ahead_edge[int(kind == "again"), bundle, micro] = number
+    wires = _further(wires, e, template, order_of_work, always=True)
+    wires = _further(wires, len(wires.before), template, waiting, always=False)
+    graph, order = _graph(n, template, wires, places, kinds)
     renumbered = np.empty(len(order) + 1, np.int32)
     renumbered[order] = np.arange(len(order), dtype=np.int32)
     renumbered[NONE] = NONE
-    moved = {name: renumbered[getattr(bones, name)] for name in _EDGES}
-    return bones._replace(**moved), graph
+    moved = {name: renumbered[getattr(template, name)] for name in _EDGES}
+    return template._replace(**moved), graph
 
 
 _EDGES = (
@@ -81,7 +83,7 @@ def _bare(joined: EdgeTables, micro_batches: int) -> TaskTemplate:
         forward=_nothing(of_units),
         backward=_nothing(of_units),
         carry=_nothing(of_bundles),
-        back=_nothing(of_bundles),
+        carry_back=_nothing(of_bundles),
         update=_nothing(of_bundle),
         again=_nothing(of_bundles),
         regather=_nothing(of_bundle),
@@ -99,44 +101,49 @@ def _nothing(shape: tuple[int, ...]) -> Indices:
     return np.full(shape, NONE, np.int32)
 
 
-def _made(bones: TaskTemplate) -> tuple[Indices, Indices]:
+def _made(template: TaskTemplate) -> tuple[Indices, Indices]:
     """For each unit the bundles that it makes, as a flat list of lists."""
-    passed = np.flatnonzero(~bones.parameters)
-    return _by_unit(bones, passed, bones.maker[passed])
+    passed = np.flatnonzero(~template.parameters)
+    return _by_unit(template, passed, template.maker[passed])
 
 
-def _read_first(bones: TaskTemplate) -> tuple[Indices, Indices]:
+def _read_first(template: TaskTemplate) -> tuple[Indices, Indices]:
     """For each unit the parameters that it is the first to read."""
-    kept = np.flatnonzero(bones.parameters)
-    return _by_unit(bones, kept, np.minimum.reduceat(bones.leg_unit, bones.leg_start[kept]))
+    kept = np.flatnonzero(template.parameters)
+    return _by_unit(
+        template, kept, np.minimum.reduceat(template.leg_unit, template.leg_start[kept])
+    )
 
 
-def _read_last(bones: TaskTemplate) -> tuple[Indices, Indices]:
+def _read_last(template: TaskTemplate) -> tuple[Indices, Indices]:
     """For each unit the parameters that it is the last to read, of those that return gradients."""
-    kept, flowing = np.flatnonzero(bones.parameters), np.where(bones.leg_flows, bones.leg_unit, 0)
-    return _by_unit(bones, kept, np.maximum.reduceat(flowing, bones.leg_start[kept]))
+    kept, flowing = (
+        np.flatnonzero(template.parameters),
+        np.where(template.leg_flows, template.leg_unit, 0),
+    )
+    return _by_unit(template, kept, np.maximum.reduceat(flowing, template.leg_start[kept]))
 
 
-def _by_unit(bones: TaskTemplate, bundles: Ints, unit: Indices) -> tuple[Indices, Indices]:
+def _by_unit(template: TaskTemplate, bundles: Ints, unit: Indices) -> tuple[Indices, Indices]:
     ordered = np.argsort(unit, kind="stable")
-    start = np.searchsorted(unit[ordered], np.arange(len(bones.flows) + 1))
+    start = np.searchsorted(unit[ordered], np.arange(len(template.flows) + 1))
     return start.astype(np.int32), bundles[ordered].astype(np.int32)
 
 
 def _further(
     wires: _Wires,
     count: int,
-    bones: TaskTemplate,
+    template: TaskTemplate,
     edges: list[tuple[Label, Label]],
     *,
     always: bool,
 ) -> _Wires:
     """The first edges, and some more."""
     tasks = {
-        "forward": bones.forward,
-        "backward": bones.backward,
-        "carry": bones.carry,
-        "again": bones.again,
+        "forward": template.forward,
+        "backward": template.backward,
+        "carry": template.carry,
+        "again": template.again,
     }
     ends = [
         [tasks[kind][number, m] for kind, number, m in both] for both in zip(*edges, strict=True)
@@ -151,7 +158,7 @@ def _further(
 
 @compiled
 def _number_tasks(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     made_start: Indices,
     made_bundle: Indices,
     first_start: Indices,
@@ -162,32 +169,32 @@ def _number_tasks(
 ) -> int:
     """Number tasks so that each comes after all that it may wait for; returns how many."""
     n = 0
-    units, micro_batches = bones.forward.shape
+    units, micro_batches = template.forward.shape
     for m in range(micro_batches):
         for u in range(units):
             if m == 0 or fetched:
                 for i in range(first_start[u], first_start[u + 1]):
-                    bones.carry[first[i], m] = n
+                    template.carry[first[i], m] = n
                     n += 1
-            bones.forward[u, m] = n
+            template.forward[u, m] = n
             n += 1
             for i in range(made_start[u], made_start[u + 1]):
-                bones.carry[made_bundle[i], m] = n
+                template.carry[made_bundle[i], m] = n
                 n += 1
     for m in range(micro_batches):
         for u in range(units - 1, -1, -1):
             for i in range(made_start[u], made_start[u + 1]):
-                bones.back[made_bundle[i], m] = n
+                template.carry_back[made_bundle[i], m] = n
                 n += 1
             if fetched:
                 for i in range(last_start[u], last_start[u + 1]):
-                    bones.again[last[i], m] = n
+                    template.again[last[i], m] = n
                     n += 1
-            bones.backward[u, m] = n
+            template.backward[u, m] = n
             n += 1
-    for b in range(len(bones.maker)):
-        if bones.parameters[b]:
-            bones.back[b, 0], bones.update[b], bones.regather[b] = n, n + 1, n + 2
+    for b in range(len(template.maker)):
+        if template.parameters[b]:
+            template.carry_back[b, 0], template.update[b], template.regather[b] = n, n + 1, n + 2
             n += 3
     return n
 
@@ -200,67 +207,71 @@ def _wire(wires: _Wires, e: int, before: int, after: int, always: bool) -> int:
 
 
 @compiled
-def _join_tasks(bones: TaskTemplate, wires: _Wires, fetched: bool) -> int:
+def _join_tasks(template: TaskTemplate, wires: _Wires, fetched: bool) -> int:
     """Write the edges of units, of bundles and of legs, each for all micro-batches; returns how
     many.
     """
     e = 0
-    for u in range(len(bones.flows)):
-        for m in range(bones.forward.shape[1]):
-            e = _wire(wires, e, bones.forward[u, m], bones.backward[u, m], bones.flows[u])
-    for b in range(len(bones.maker)):
-        e = _join_bundle(bones, wires, e, b)
-    for b in range(len(bones.maker)):
-        for leg in range(bones.leg_start[b], bones.leg_start[b + 1]):
-            e = _join_leg(bones, wires, e, b, leg, fetched)
+    for u in range(len(template.flows)):
+        for m in range(template.forward.shape[1]):
+            e = _wire(wires, e, template.forward[u, m], template.backward[u, m], template.flows[u])
+    for b in range(len(template.maker)):
+        e = _join_bundle(template, wires, e, b)
+    for b in range(len(template.maker)):
+        for consumer in range(template.leg_start[b], template.leg_start[b + 1]):
+            e = _join_leg(template, wires, e, b, consumer, fetched)
     return e
 
 
 @compiled
-def _join_bundle(bones: TaskTemplate, wires: _Wires, e: int, b: int) -> int:
-    if bones.parameters[b]:
-        bones.returned_edge[b, 0], bones.regather_edge[b] = e, e + 1
-        e = _wire(wires, e, bones.back[b, 0], bones.update[b], False)
-        return _wire(wires, e, bones.update[b], bones.regather[b], False)
-    maker = bones.maker[b]
-    for m in range(bones.forward.shape[1]):
-        bones.carried_edge[b, m], bones.returned_edge[b, m] = e, e + 1
-        e = _wire(wires, e, bones.forward[maker, m], bones.carry[b, m], False)
-        e = _wire(wires, e, bones.back[b, m], bones.backward[maker, m], False)
+def _join_bundle(template: TaskTemplate, wires: _Wires, e: int, b: int) -> int:
+    if template.parameters[b]:
+        template.returned_edge[b, 0], template.regather_edge[b] = e, e + 1
+        e = _wire(wires, e, template.carry_back[b, 0], template.update[b], False)
+        return _wire(wires, e, template.update[b], template.regather[b], False)
+    maker = template.maker[b]
+    for m in range(template.forward.shape[1]):
+        template.carried_edge[b, m], template.returned_edge[b, m] = e, e + 1
+        e = _wire(wires, e, template.forward[maker, m], template.carry[b, m], False)
+        e = _wire(wires, e, template.carry_back[b, m], template.backward[maker, m], False)
     return e
 
 
 @compiled
-def _join_leg(bones: TaskTemplate, wires: _Wires, e: int, b: int, leg: int, fetched: bool) -> int:
-    kept, maker, unit = bones.parameters[b], bones.maker[b], bones.leg_unit[leg]
-    flows, trained = bones.flows[unit], bones.trained[bones.leg_source[leg]]
-    for m in range(bones.forward.shape[1]):
+def _join_leg(
+    template: TaskTemplate, wires: _Wires, e: int, b: int, consumer: int, fetched: bool
+) -> int:
+    kept, maker, unit = template.parameters[b], template.maker[b], template.leg_unit[consumer]
+    flows, trained = template.flows[unit], template.trained[template.leg_source[consumer]]
+    for m in range(template.forward.shape[1]):
         carry_copy, back_copy = 0 if kept and not fetched else m, 0 if kept else m
-        reader, reverse = bones.forward[unit, m], bones.backward[unit, m]
-        bones.leg_edge[leg, m], bones.leg_back_edge[leg, m] = e, e + 1
-        e = _wire(wires, e, bones.carry[b, carry_copy], reader, False)
-        e = _wire(wires, e, reverse, bones.back[b, back_copy], False)
+        reader, reverse = template.forward[unit, m], template.backward[unit, m]
+        template.leg_edge[consumer, m], template.leg_back_edge[consumer, m] = e, e + 1
+        e = _wire(wires, e, template.carry[b, carry_copy], reader, False)
+        e = _wire(wires, e, reverse, template.carry_back[b, back_copy], False)
         if kept:
             if fetched:
-                bones.leg_again_edge[leg, m] = e
-                e = _wire(wires, e, bones.again[b, m], reverse, False)
-            e = _wire(wires, e, reverse, bones.update[b], trained and flows)
+                template.leg_again_edge[consumer, m] = e
+                e = _wire(wires, e, template.again[b, m], reverse, False)
+            e = _wire(wires, e, reverse, template.update[b], trained and flows)
         else:
-            e = _wire(wires, e, bones.forward[maker, m], reader, True)
-            both = flows and bones.flows[maker]
-            e = _wire(wires, e, reverse, bones.backward[maker, m], both)
+            e = _wire(wires, e, template.forward[maker, m], reader, True)
+            both = flows and template.flows[maker]
+            e = _wire(wires, e, reverse, template.backward[maker, m], both)
     return e
 
 
 def _graph(
-    n: int, bones: TaskTemplate, wires: _Wires, places: ResourceClasses, kinds: int
+    n: int, template: TaskTemplate, wires: _Wires, places: ResourceClasses, kinds: int
 ) -> tuple[TaskGraph, Indices]:
     """A task graph in which nothing is live, and the edges in its order."""
     succ_start, by_source = _ordered(wires.before, n)
     after = wires.after[by_source]
     pred_start, by_target = _ordered(after, n)
     joint = np.ones(n, np.bool_)
-    joint[bones.forward] = joint[bones.backward] = joint[bones.update[bones.parameters]] = False
+    joint[template.forward] = joint[template.backward] = joint[
+        template.update[template.parameters]
+    ] = False
     graph = TaskGraph(
         live=np.zeros(n, np.bool_),
         duration=np.ones(n, np.int64),

@@ -164,17 +164,27 @@ def put_together(room: Workspace, waiting: int, count: int) -> int:
 
 @compiled
 def beside(
-    bones: TaskTemplate, leg: int, reader: int, roles: Codes, sizes: Ints, way: int, room: Workspace
+    template: TaskTemplate,
+    consumer: int,
+    reader: int,
+    roles: Codes,
+    sizes: Ints,
+    way: int,
+    room: Workspace,
 ) -> int:
     """The halos, statistics and exchanges of a reader, there (0) or back (1), as collectives; how
     many. An exchange is two AllToAlls: to where experts are and back.
     """
-    halo, statistics, states = bones.leg_halo, bones.leg_statistics, bones.leg_there
-    exchanged = bones.leg_exchanged
+    halo, statistics, states = template.leg_halo, template.leg_statistics, template.leg_there
+    exchanged = template.leg_exchanged
     operation, held, rounds = room.operation, room.held, room.rounds
     count = 0
     for split in range(MOST_SPLITS):
-        rows, numbers, tokens = halo[leg, split], statistics[leg, split], exchanged[leg, split]
+        rows, numbers, tokens = (
+            halo[consumer, split],
+            statistics[consumer, split],
+            exchanged[consumer, split],
+        )
         if rows == 0 and numbers == 0 and tokens == 0:
             continue
         inside, every, others, shares, ways = 0, 0, 1.0, 1.0, 1.0
@@ -185,13 +195,13 @@ def beside(
                 ways *= sizes[f]
             elif role >= WHOLE:
                 every |= 1 << f
-                if role >= 0 and states[leg, role] >= 0:
+                if role >= 0 and states[consumer, role] >= 0:
                     others *= sizes[f]
-                if role >= 0 and bones.leg_cut_by[leg, split] >> role & 1:
+                if role >= 0 and template.leg_cut_by[consumer, split] >> role & 1:
                     shares *= sizes[f]
         if inside == 0 or count + 2 >= MOST:
             continue
-        often = bones.leg_rounds[leg, split, way]
+        often = template.leg_rounds[consumer, split, way]
         for kind, amount, times in (
             (SHIFT, rows / others, 1),
             (ALL_REDUCE, numbers / shares, often),
@@ -223,26 +233,26 @@ def differ(one: Codes, other: Codes) -> bool:
 
 @compiled
 def home_of(
-    bones: TaskTemplate, b: int, source: int, roles: Codes, shards: Flags, out: Codes
+    template: TaskTemplate, b: int, source: int, roles: Codes, shards: Flags, out: Codes
 ) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
-    maker, gradient_states = bones.source_maker[source], bones.leg_back
-    states_of(bones.source_there, source, roles, maker, out)
-    if not (bones.parameters[b] and bones.trained[source]):
+    maker, gradient_states = template.source_maker[source], template.leg_back
+    states_of(template.source_there, source, roles, maker, out)
+    if not (template.parameters[b] and template.trained[source]):
         return
-    leg = bones.leg_start[b]
-    while bones.leg_source[leg] != source:
-        leg += 1
+    consumer = template.leg_start[b]
+    while template.leg_source[consumer] != source:
+        consumer += 1
     for f in range(roles.shape[1]):
         role = roles[maker, f]
-        if shards[f] and role >= 0 and gradient_states[leg, role] == PARTIAL:
+        if shards[f] and role >= 0 and gradient_states[consumer, role] == PARTIAL:
             out[f] = SHARD
 
 
 @compiled
 def reads_alike(
     first: int,
-    leg: int,
+    consumer: int,
     state: Bytes8,
     flows: Flags,
     source: Indices,
@@ -251,8 +261,8 @@ def reads_alike(
     reading: Codes,
 ) -> bool:
     """Whether an earlier reading of the same source is in the same states as this one."""
-    for earlier in range(first, leg):
-        if source[earlier] != source[leg] or not flows[earlier]:
+    for earlier in range(first, consumer):
+        if source[earlier] != source[consumer] or not flows[earlier]:
             continue
         alike = True
         for f in range(roles.shape[1]):

@@ -62,40 +62,44 @@ def _micro(bundle: TensorEdge, groups: tuple[OpGroup, ...], micro_batches: int) 
         return bundle
     maker = groups[bundle.maker]
     cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
-    shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
+    shared = [any(s.boundary.forward[n] >= 0 for n in cut) for s in bundle.sources]
     return msgspec.structs.replace(
         bundle,
         sources=tuple(
             msgspec.structs.replace(source, bytes=source.bytes // micro_batches) if part else source
             for source, part in zip(bundle.sources, shared, strict=True)
         ),
-        legs=tuple(
-            _micro_leg(leg, groups[leg.unit], micro_batches) if shared[leg.tensor] else leg
-            for leg in bundle.legs
+        consumers=tuple(
+            _micro_leg(consumer, groups[consumer.unit], micro_batches)
+            if shared[consumer.tensor]
+            else consumer
+            for consumer in bundle.consumers
         ),
     )
 
 
-def _micro_leg(leg: EdgeConsumer, reader: OpGroup, micro_batches: int) -> EdgeConsumer:
+def _micro_leg(consumer: EdgeConsumer, reader: OpGroup, micro_batches: int) -> EdgeConsumer:
     """Halos and exchanges have rows of one micro-batch, and so have statistics of each sample."""
-    halo = tuple(rows // micro_batches for rows in leg.port.halo)
+    halo = tuple(rows // micro_batches for rows in consumer.boundary.halo)
     statistics = tuple(
         statistic
         if statistic is None or reader.samples not in statistic.cut_by
         else statistic._replace(bytes=statistic.bytes // micro_batches)
-        for statistic in leg.port.statistics
+        for statistic in consumer.boundary.statistics
     )
-    exchanged = tuple(rows // micro_batches for rows in leg.port.exchanged)
-    port = msgspec.structs.replace(leg.port, halo=halo, statistics=statistics, exchanged=exchanged)
-    return msgspec.structs.replace(leg, port=port)
+    exchanged = tuple(rows // micro_batches for rows in consumer.boundary.exchanged)
+    boundary = msgspec.structs.replace(
+        consumer.boundary, halo=halo, statistics=statistics, exchanged=exchanged
+    )
+    return msgspec.structs.replace(consumer, boundary=boundary)
 
 
 def _of_units(groups: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     near: list[set[int]] = [set() for _ in groups]
     for b, bundle in enumerate(carried):
-        for leg in bundle.legs:
-            near[leg.unit].add(b)
-            near[bundle.sources[leg.tensor].maker].add(b)
+        for consumer in bundle.consumers:
+            near[consumer.unit].add(b)
+            near[bundle.sources[consumer.tensor].maker].add(b)
     return {
         "flows": np.array([unit.flows for unit in groups], np.bool_),
         "unit_bundle_start": _starts(near),
@@ -111,31 +115,38 @@ def _of_sources(carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
         "source_start": _starts(bundle.sources for bundle in carried),
         "source_maker": np.array([source.maker for source in sources], np.int32),
         "source_bytes": np.array([source.bytes for source in sources], np.float64),
-        "source_there": _codes([source.port.there for source in sources]),
-        "source_back": _codes([source.port.back or () for source in sources]),
+        "source_there": _codes([source.boundary.forward for source in sources]),
+        "source_back": _codes([source.boundary.backward or () for source in sources]),
         "trained": np.array([source.trained for source in sources], np.bool_),
     }
 
 
 def _of_legs(groups: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     first = _starts(bundle.sources for bundle in carried)
-    legs = [(b, leg) for b, bundle in enumerate(carried) for leg in bundle.legs]
-    ports = [leg.port for _, leg in legs]
-    flows = [leg.port.back is not None and groups[leg.unit].flows for _, leg in legs]
+    consumers = [(b, consumer) for b, bundle in enumerate(carried) for consumer in bundle.consumers]
+    boundaries = [consumer.boundary for _, consumer in consumers]
+    flows = [
+        consumer.boundary.backward is not None and groups[consumer.unit].flows
+        for _, consumer in consumers
+    ]
     return {
-        "leg_start": _starts(bundle.legs for bundle in carried),
-        "leg_source": np.array([first[b] + leg.tensor for b, leg in legs], np.int32),
-        "leg_unit": np.array([leg.unit for _, leg in legs], np.int32),
-        "leg_there": _codes([port.there for port in ports]),
-        "leg_back": _codes([port.back or () for port in ports]),
+        "leg_start": _starts(bundle.consumers for bundle in carried),
+        "leg_source": np.array([first[b] + consumer.tensor for b, consumer in consumers], np.int32),
+        "leg_unit": np.array([consumer.unit for _, consumer in consumers], np.int32),
+        "leg_there": _codes([boundary.forward for boundary in boundaries]),
+        "leg_back": _codes([boundary.backward or () for boundary in boundaries]),
         "leg_flows": np.array(flows, np.bool_),
-        "leg_reads": np.ones(len(legs), np.bool_),
+        "leg_reads": np.ones(len(consumers), np.bool_),
         "leg_extra": np.array(
-            [bool(port.halo or port.statistics or port.exchanged) for port in ports], np.bool_
+            [
+                bool(boundary.halo or boundary.statistics or boundary.exchanged)
+                for boundary in boundaries
+            ],
+            np.bool_,
         ),
-        "leg_halo": _amounts([port.halo for port in ports]),
-        **_of_statistics([port.statistics for port in ports]),
-        "leg_exchanged": _amounts([port.exchanged for port in ports]),
+        "leg_halo": _amounts([boundary.halo for boundary in boundaries]),
+        **_of_statistics([boundary.statistics for boundary in boundaries]),
+        "leg_exchanged": _amounts([boundary.exchanged for boundary in boundaries]),
     }
 
 
@@ -145,7 +156,7 @@ def _of_statistics(rows: list[tuple[SharedStatistics | None, ...]]) -> dict[str,
     cut_by = np.zeros((len(rows), MOST_SPLITS), np.int64)
     for number, row in enumerate(filled):
         for split, shared in enumerate(row):
-            rounds[number, split] = shared.there, shared.back
+            rounds[number, split] = shared.forward, shared.backward
             cut_by[number, split] = sum(1 << other for other in shared.cut_by)
     return {
         "leg_statistics": _amounts([tuple(statistic.bytes for statistic in row) for row in filled]),

@@ -89,6 +89,6 @@ def _sharing(problem: StepModel) -> list[int]:
     first = list(range(len(problem.units)))
     for bundle in problem.bundles:
         if bundle.parameters:
-            joined = {first[leg.unit] for leg in bundle.legs} | {first[bundle.maker]}
+            joined = {first[consumer.unit] for consumer in bundle.consumers} | {first[bundle.maker]}
             first = [min(joined) if root in joined else root for root in first]
     return first

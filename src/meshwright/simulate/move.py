@@ -25,7 +25,7 @@ from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 class MoveBuffers(NamedTuple):
     """All arrays of a problem that compiled searches read and write."""
 
-    bones: TaskTemplate
+    template: TaskTemplate
     tasks: TaskGraph
     table: CollectiveTable
     times: TimeTable
@@ -40,7 +40,7 @@ class MoveBuffers(NamedTuple):
 def board(problem: StepModel) -> MoveBuffers:
     """The arrays of a problem; to be asked for again whenever a table was filled."""
     return MoveBuffers(
-        bones=problem.bones,
+        template=problem.template,
         tasks=problem.tasks,
         table=problem.prices.table,
         times=problem.times.table,
@@ -119,23 +119,23 @@ def _keep_edge(tasks: TaskGraph, log: MoveUndo, edge: int) -> None:
 
 
 @compiled
-def _keep_bundle(bones: TaskTemplate, tasks: TaskGraph, log: MoveUndo, b: int) -> None:
-    for m in range(bones.carry.shape[1]):
-        _keep_task(tasks, log, bones.carry[b, m])
-        _keep_task(tasks, log, bones.back[b, m])
-        _keep_edge(tasks, log, bones.carried_edge[b, m])
-        _keep_edge(tasks, log, bones.returned_edge[b, m])
-        _keep_task(tasks, log, bones.again[b, m])
+def _keep_bundle(template: TaskTemplate, tasks: TaskGraph, log: MoveUndo, b: int) -> None:
+    for m in range(template.carry.shape[1]):
+        _keep_task(tasks, log, template.carry[b, m])
+        _keep_task(tasks, log, template.carry_back[b, m])
+        _keep_edge(tasks, log, template.carried_edge[b, m])
+        _keep_edge(tasks, log, template.returned_edge[b, m])
+        _keep_task(tasks, log, template.again[b, m])
         for way in range(2):
-            _keep_edge(tasks, log, bones.ahead_edge[way, b, m])
-    _keep_task(tasks, log, bones.update[b])
-    _keep_task(tasks, log, bones.regather[b])
-    _keep_edge(tasks, log, bones.regather_edge[b])
-    for leg in range(bones.leg_start[b], bones.leg_start[b + 1]):
-        for m in range(bones.leg_edge.shape[1]):
-            _keep_edge(tasks, log, bones.leg_edge[leg, m])
-            _keep_edge(tasks, log, bones.leg_back_edge[leg, m])
-            _keep_edge(tasks, log, bones.leg_again_edge[leg, m])
+            _keep_edge(tasks, log, template.ahead_edge[way, b, m])
+    _keep_task(tasks, log, template.update[b])
+    _keep_task(tasks, log, template.regather[b])
+    _keep_edge(tasks, log, template.regather_edge[b])
+    for consumer in range(template.leg_start[b], template.leg_start[b + 1]):
+        for m in range(template.leg_edge.shape[1]):
+            _keep_edge(tasks, log, template.leg_edge[consumer, m])
+            _keep_edge(tasks, log, template.leg_back_edge[consumer, m])
+            _keep_edge(tasks, log, template.leg_again_edge[consumer, m])
 
 
 @compiled
@@ -145,22 +145,22 @@ def apply(now: MoveBuffers, log: MoveUndo, units: Indices, roles: Codes, count: 
     Afterwards the log lists only tasks and edges that are not what they were.
     """
     # Records are taken out of their record once: each time costs more than laying a unit.
-    bones, tasks, table, times, rates = now.bones, now.tasks, now.table, now.times, now.rates
+    template, tasks, table, times, rates = now.template, now.tasks, now.table, now.times, now.rates
     radix, types, laid, room = now.radix, now.types, now.roles, now.room
-    _keep(bones, tasks, laid, room.moved, log, units, count)
+    _keep(template, tasks, laid, room.moved, log, units, count)
     for i in range(count):
         copy_row(roles, i, laid, units[i])
     status = FOUND
     for i in range(count):
         unit = units[i]
         status = lay_unit(
-            bones, tasks, table, times, rates, radix, types[unit], unit, laid[unit], room
+            template, tasks, table, times, rates, radix, types[unit], unit, laid[unit], room
         )
         if status != FOUND:
             break
     if status == FOUND:
         for i in range(log.number[BUNDLES]):
-            status = lay_bundle(bones, tasks, table, rates, radix, log.bundle[i], laid, room)
+            status = lay_bundle(template, tasks, table, rates, radix, log.bundle[i], laid, room)
             if status != FOUND:
                 break
     if status != FOUND:
@@ -172,7 +172,7 @@ def apply(now: MoveBuffers, log: MoveUndo, units: Indices, roles: Codes, count: 
 
 @compiled
 def _keep(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     tasks: TaskGraph,
     laid: Codes,
     moved: Floats,
@@ -190,17 +190,17 @@ def _keep(
         unit = units[i]
         log.unit[i] = unit
         copy_row(laid, unit, log.roles, i)
-        for m in range(bones.forward.shape[1]):
-            _keep_task(tasks, log, bones.forward[unit, m])
-            _keep_task(tasks, log, bones.backward[unit, m])
-        for at in range(bones.unit_bundle_start[unit], bones.unit_bundle_start[unit + 1]):
-            b = bones.unit_bundle[at]
+        for m in range(template.forward.shape[1]):
+            _keep_task(tasks, log, template.forward[unit, m])
+            _keep_task(tasks, log, template.backward[unit, m])
+        for at in range(template.unit_bundle_start[unit], template.unit_bundle_start[unit + 1]):
+            b = template.unit_bundle[at]
             if stamp[b] != number[CHANGES]:
                 stamp[b] = number[CHANGES]
                 log.bundle[number[BUNDLES]] = b
                 number[BUNDLES] += 1
                 copy_row(moved, b, log.moved, b)
-                _keep_bundle(bones, tasks, log, b)
+                _keep_bundle(template, tasks, log, b)
 
 
 @compiled

@@ -73,8 +73,8 @@ def moves(problem: StepModel) -> dict[tuple[str, int], tuple[EdgeCollective, ...
     collectives: dict[tuple[str, int], tuple[EdgeCollective, ...]] = {}
     for number, bundle in enumerate(problem.bundles):
         forward, backward, gather = (
-            telling.there(bundle),
-            telling.back(bundle),
+            telling.forward(bundle),
+            telling.backward(bundle),
             telling.gather(bundle),
         )
         for kind, steps in (("carry", forward), ("again", forward), ("return", backward)):
@@ -106,45 +106,45 @@ class _Telling:
         self._roles: list[States] = [tuple(row) for row in problem.roles.tolist()]
         self._known: dict[tuple[States, States, float], list[_Step]] = {}
 
-    def there(self, bundle: TensorEdge) -> list[_Step]:
+    def forward(self, bundle: TensorEdge) -> list[_Step]:
         """What brings tensors to their readers."""
         steps, exchanged = list[_Step](), list[_Step]()
         read: set[object] = set()
-        for leg in bundle.legs:
-            source = bundle.sources[leg.tensor]
-            home = self._states(source.maker, source.port.there)
+        for consumer in bundle.consumers:
+            source = bundle.sources[consumer.tensor]
+            home = self._states(source.maker, source.boundary.forward)
             if self._fetched and bundle.parameters:
-                home = self._sharded(bundle, leg.tensor)
-            needed = self._states(leg.unit, leg.port.there)
-            if (leg.tensor, needed) not in read:
+                home = self._sharded(bundle, consumer.tensor)
+            needed = self._states(consumer.unit, consumer.boundary.forward)
+            if (consumer.tensor, needed) not in read:
                 steps += self._steps(home, needed, source.bytes)
-            read.add((leg.tensor, needed))
-            exchanged += self._beside(leg, back=False)
+            read.add((consumer.tensor, needed))
+            exchanged += self._beside(consumer, backward=False)
         if self._fetched:
             steps = self._bucketed(bundle, steps)
         return steps + exchanged
 
-    def back(self, bundle: TensorEdge) -> list[_Step]:
+    def backward(self, bundle: TensorEdge) -> list[_Step]:
         """What returns gradients; where a layer runs again, what was brought there once more."""
         problem, steps, left = self._problem, list[_Step](), set[object]()
         exchanged: list[_Step] = []
-        flowing = [leg for leg in bundle.legs if self._flows(leg)]
-        for leg in flowing:
-            source = bundle.sources[leg.tensor]
-            assert leg.port.back is not None
-            assert source.port.back is not None
-            gradient = self._states(leg.unit, leg.port.back)
-            home = self._states(source.maker, source.port.back)
+        flowing = [consumer for consumer in bundle.consumers if self._flows(consumer)]
+        for consumer in flowing:
+            source = bundle.sources[consumer.tensor]
+            assert consumer.boundary.backward is not None
+            assert source.boundary.backward is not None
+            gradient = self._states(consumer.unit, consumer.boundary.backward)
+            home = self._states(source.maker, source.boundary.backward)
             if self._zero and bundle.parameters:
-                home = self._sharded(bundle, leg.tensor)
-            if (leg.tensor, gradient) not in left:
+                home = self._sharded(bundle, consumer.tensor)
+            if (consumer.tensor, gradient) not in left:
                 steps += self._steps(gradient, home, source.bytes)
-            left.add((leg.tensor, gradient))
-            exchanged += self._beside(leg, back=True)
+            left.add((consumer.tensor, gradient))
+            exchanged += self._beside(consumer, backward=True)
         steps = self._bucketed(bundle, steps)
         again = not bundle.parameters and problem.rates.again[bundle.maker]
-        if again and problem.bones.flows[bundle.maker] and flowing:
-            exchanged += self.there(bundle)
+        if again and problem.template.flows[bundle.maker] and flowing:
+            exchanged += self.forward(bundle)
         return steps + exchanged
 
     def gather(self, bundle: TensorEdge) -> list[_Step]:
@@ -157,7 +157,7 @@ class _Telling:
             if source.trained
             for step in self._steps(
                 self._sharded(bundle, tensor),
-                self._states(source.maker, source.port.there),
+                self._states(source.maker, source.boundary.forward),
                 source.bytes,
             )
         ]
@@ -182,8 +182,10 @@ class _Telling:
             for (operation, over, beside), held in steps
         )
 
-    def _flows(self, leg: EdgeConsumer) -> bool:
-        return leg.port.back is not None and bool(self._problem.bones.flows[leg.unit])
+    def _flows(self, consumer: EdgeConsumer) -> bool:
+        return consumer.boundary.backward is not None and bool(
+            self._problem.template.flows[consumer.unit]
+        )
 
     def _states(self, unit: int, by_split: States) -> States:
         return tuple(by_split[role] if role >= 0 else role for role in self._roles[unit])
@@ -191,11 +193,11 @@ class _Telling:
     def _sharded(self, bundle: TensorEdge, tensor: int) -> States:
         """How the optimizer holds a tensor: cut wherever its gradient is a pending sum."""
         source = bundle.sources[tensor]
-        plain = self._states(source.maker, source.port.there)
-        leg = next(leg for leg in bundle.legs if leg.tensor == tensor)
-        if not (bundle.parameters and source.trained) or leg.port.back is None:
+        plain = self._states(source.maker, source.boundary.forward)
+        consumer = next(consumer for consumer in bundle.consumers if consumer.tensor == tensor)
+        if not (bundle.parameters and source.trained) or consumer.boundary.backward is None:
             return plain
-        gradient = self._states(source.maker, leg.port.back)
+        gradient = self._states(source.maker, consumer.boundary.backward)
         shards = self._problem.rates.shards.tolist()
         return tuple(
             SHARD if along and g == PARTIAL else p
@@ -214,19 +216,23 @@ class _Telling:
             self._known[key] = [((row[0], row[1], row[2]), bytes_held) for row, bytes_held in rows]
         return self._known[key]
 
-    def _beside(self, leg: EdgeConsumer, *, back: bool) -> Iterator[_Step]:
+    def _beside(self, consumer: EdgeConsumer, *, backward: bool) -> Iterator[_Step]:
         """What parts of a reader exchange: rows beyond cuts, statistics, tokens for experts."""
-        for split, rows in enumerate(leg.port.halo):
+        for split, rows in enumerate(consumer.boundary.halo):
             # The rows are those of the piece, which other splits cut too.
-            others = [n for n, state in enumerate(leg.port.there) if n != split and state >= 0]
-            yield from self._told(leg.unit, SHIFT, split, rows, others)
-        for split, statistic in enumerate(leg.port.statistics):
+            others = [
+                n for n, state in enumerate(consumer.boundary.forward) if n != split and state >= 0
+            ]
+            yield from self._told(consumer.unit, SHIFT, split, rows, others)
+        for split, statistic in enumerate(consumer.boundary.statistics):
             if statistic is not None:
-                step = self._told(leg.unit, ALL_REDUCE, split, statistic.bytes, statistic.cut_by)
-                yield from list(step) * (statistic.back if back else statistic.there)
-        for split, tokens in enumerate(leg.port.exchanged):
-            cutting = [n for n, state in enumerate(leg.port.there) if state >= 0]
-            yield from 2 * list(self._told(leg.unit, ALL_TO_ALL, split, tokens / 2, cutting))
+                step = self._told(
+                    consumer.unit, ALL_REDUCE, split, statistic.bytes, statistic.cut_by
+                )
+                yield from list(step) * (statistic.backward if backward else statistic.forward)
+        for split, tokens in enumerate(consumer.boundary.exchanged):
+            cutting = [n for n, state in enumerate(consumer.boundary.forward) if state >= 0]
+            yield from 2 * list(self._told(consumer.unit, ALL_TO_ALL, split, tokens / 2, cutting))
 
     def _told(
         self, unit: int, kind: int, split: int, amount: float, others: Sequence[int]

@@ -34,8 +34,8 @@ class TimeTable(NamedTuple):
     """[types, splits, divisors] 1 where a split can and may be cut so."""
     key: Ints
     """[rows] -1 if empty; the number of rows is a power of 2."""
-    there: Ints
-    back: Ints
+    forward: Ints
+    backward: Ints
 
 
 @compiled
@@ -147,16 +147,16 @@ class OperatorTimes:
 
     def _insert(self, key: int, forward: int, backward: int) -> None:
         at = slot_of(self.table, key)
-        self.table.key[at], self.table.there[at], self.table.back[at] = key, forward, backward
+        self.table.key[at], self.table.forward[at], self.table.backward[at] = key, forward, backward
         self._filled += 1
 
     def _grow(self) -> None:
         old = self.table
         key, forward, backward = _rows(2 * len(old.key))
-        self.table = old._replace(key=key, there=forward, back=backward)
+        self.table = old._replace(key=key, forward=forward, backward=backward)
         self._filled = 0
         for at in np.flatnonzero(old.key != -1):
-            self._insert(int(old.key[at]), int(old.there[at]), int(old.back[at]))
+            self._insert(int(old.key[at]), int(old.forward[at]), int(old.backward[at]))
 
 
 def _rows(count: int) -> tuple[Ints, Ints, Ints]:

@@ -79,7 +79,7 @@ class StepModel:
                 )
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
         fetching = self._fetching(pipeline) if self.options.zero == WHOLLY_SHARDED else None
-        self.bones, self.tasks = skeleton(
+        self.template, self.tasks = skeleton(
             self.joined, self.places, len(self.prices.kinds), micro, edges, fetching
         )
         self.room: Workspace = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
@@ -137,7 +137,7 @@ class StepModel:
     @cached_property
     def labels(self) -> TaskLabels:
         """What the tasks are, for people."""
-        return labels_of(self.bones, len(self.tasks.live))
+        return labels_of(self.template, len(self.tasks.live))
 
     @property
     def moved(self) -> float:
@@ -146,7 +146,7 @@ class StepModel:
 
     def _lay(self, first: int) -> int:
         return lay_all(
-            self.bones,
+            self.template,
             self.tasks,
             self.prices.table,
             self.times.table,

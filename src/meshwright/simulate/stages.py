@@ -87,8 +87,14 @@ def _uses(
     closing: dict[int, list[int]] = {}
     for number, bundle in enumerate(bundles):
         if bundle.parameters:
-            returning = [leg.unit for leg in bundle.legs if leg.port.back and units[leg.unit].flows]
-            opening.setdefault(min(leg.unit for leg in bundle.legs), []).append(number)
+            returning = [
+                consumer.unit
+                for consumer in bundle.consumers
+                if consumer.boundary.backward and units[consumer.unit].flows
+            ]
+            opening.setdefault(min(consumer.unit for consumer in bundle.consumers), []).append(
+                number
+            )
             if returning:
                 closing.setdefault(max(returning), []).append(number)
     return opening, closing
@@ -98,7 +104,9 @@ def _readers(bundles: Sequence[TensorEdge]) -> dict[int, set[int]]:
     readers: dict[int, set[int]] = {}
     for bundle in bundles:
         if not bundle.parameters:
-            readers.setdefault(bundle.maker, set()).update(leg.unit for leg in bundle.legs)
+            readers.setdefault(bundle.maker, set()).update(
+                consumer.unit for consumer in bundle.consumers
+            )
     return readers
 
 

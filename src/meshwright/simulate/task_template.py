@@ -52,26 +52,26 @@ class TaskTemplate(NamedTuple):
     leg_source: Indices
     leg_unit: Indices
     leg_there: Bytes8
-    """[legs, splits of the reader]"""
+    """[consumers, splits of the reader]"""
     leg_back: Bytes8
     leg_flows: Flags
-    """[legs] whether a gradient comes back."""
+    """[consumers] whether a gradient comes back."""
     leg_reads: Flags
-    """[legs] always."""
+    """[consumers] always."""
     leg_extra: Flags
-    """[legs] whether there are halos, statistics or exchanges."""
+    """[consumers] whether there are halos, statistics or exchanges."""
     leg_halo: Floats
     leg_statistics: Floats
     leg_exchanged: Floats
-    """[legs, splits] bytes of one all-reduce inside the reader."""
+    """[consumers, splits] bytes of one all-reduce inside the reader."""
     leg_rounds: Ints
-    """[legs, splits, 2] how many of them, there and back."""
+    """[consumers, splits, 2] how many of them, there and back."""
     leg_cut_by: Ints
-    """[legs, splits] the splits that cut them too, as bits."""
+    """[consumers, splits] the splits that cut them too, as bits."""
     carry: Indices
     """[bundles, micro-batches] tasks; of parameters only the first, unless they are fetched for
     each use."""
-    back: Indices
+    carry_back: Indices
     """[bundles, micro-batches] tasks that return gradients; of parameters only the first."""
     update: Indices
     """[bundles] tasks, or NONE."""
@@ -83,11 +83,11 @@ class TaskTemplate(NamedTuple):
     returned_edge: Indices
     """[bundles, micro-batches] return -> maker's backward, or -> update."""
     leg_edge: Indices
-    """[legs, micro-batches] carry -> reader."""
+    """[consumers, micro-batches] carry -> reader."""
     leg_back_edge: Indices
-    """[legs, micro-batches] reader's backward -> return."""
+    """[consumers, micro-batches] reader's backward -> return."""
     leg_again_edge: Indices
-    """[legs, micro-batches] again -> reader's backward, or NONE."""
+    """[consumers, micro-batches] again -> reader's backward, or NONE."""
     regather_edge: Indices
     """[bundles] update -> regather, or NONE."""
     ahead_edge: Indices
@@ -104,18 +104,18 @@ class TaskLabels(NamedTuple):
     micro_batch: tuple[int, ...]
 
 
-def labels_of(bones: TaskTemplate, tasks: int) -> TaskLabels:
+def labels_of(template: TaskTemplate, tasks: int) -> TaskLabels:
     """What each of so many tasks is."""
     kind = [""] * tasks
     subject, micro_batch = np.zeros((2, tasks), np.int64)
     for name, numbers in (
-        ("forward", bones.forward),
-        ("backward", bones.backward),
-        ("carry", bones.carry),
-        ("return", bones.back),
-        ("update", bones.update[:, None]),
-        ("again", bones.again),
-        ("regather", bones.regather[:, None]),
+        ("forward", template.forward),
+        ("backward", template.backward),
+        ("carry", template.carry),
+        ("return", template.carry_back),
+        ("update", template.update[:, None]),
+        ("again", template.again),
+        ("regather", template.regather[:, None]),
     ):
         rows, micro = np.nonzero(numbers != NONE)
         task_numbers = numbers[rows, micro]

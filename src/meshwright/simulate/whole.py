@@ -17,7 +17,7 @@ from meshwright.simulate.tasks import Ints, TaskGraph
 
 @compiled
 def lay_all(
-    bones: TaskTemplate,
+    template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
     times: TimeTable,
@@ -33,15 +33,15 @@ def lay_all(
     Returns the number of the first that was not written, with the reason in `Workspace.missing`, or
     how many there are.
     """
-    units, bundles = len(bones.flows), len(bones.maker)
+    units, bundles = len(template.flows), len(template.maker)
     for number in range(first, units + bundles):
         if number < units:
             unit_roles = roles[number]
             status = lay_unit(
-                bones, graph, table, times, rates, radix, types[number], number, unit_roles, room
+                template, graph, table, times, rates, radix, types[number], number, unit_roles, room
             )
         else:
-            status = lay_bundle(bones, graph, table, rates, radix, number - units, roles, room)
+            status = lay_bundle(template, graph, table, rates, radix, number - units, roles, room)
         if status != FOUND:
             room.missing[0] = status
             return number

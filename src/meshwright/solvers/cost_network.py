@@ -43,7 +43,7 @@ class CostNetwork(NamedTuple):
     costs: Floats
     alone: Floats
     """[1] the least costs of nodes that nothing was joined to."""
-    there: Flags
+    alive: Flags
     """[nodes] whether it is left."""
     kept: Flags
     """[nodes] whether it has to be."""
@@ -91,7 +91,7 @@ def rest_of(sizes: Whole, edges: int, room: int) -> CostNetwork:
         at=np.cumsum(sizes) - sizes,
         costs=np.zeros(int(sizes.sum())),
         alone=np.zeros(1),
-        there=np.ones(nodes, np.bool_),
+        alive=np.ones(nodes, np.bool_),
         kept=np.zeros(nodes, np.bool_),
         degree=np.zeros(nodes, np.int64),
         head=np.full(nodes, NONE, np.int64),
@@ -131,7 +131,7 @@ def restart(rest: CostNetwork) -> None:
     for place in range(len(rest.known)):
         rest.known[place, 0] = NONE
     for node in range(nodes):
-        rest.there[node], rest.mark[node] = True, node
+        rest.alive[node], rest.mark[node] = True, node
         rest.degree[node] = 0
         rest.head[node] = NONE
 

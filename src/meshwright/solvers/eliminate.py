@@ -34,7 +34,7 @@ def await_all(rest: CostNetwork) -> None:
     """Look at all nodes that are left once more, the lowest first."""
     rest.counts[NEXT] = rest.counts[WAITING] = 0
     for node in range(len(rest.size)):
-        if rest.there[node]:
+        if rest.alive[node]:
             rest.waiting[rest.counts[WAITING]] = node
             rest.counts[WAITING] += 1
 
@@ -49,7 +49,7 @@ def eliminate(rest: CostNetwork) -> int:
     count = rest.counts
     while count[NEXT] < count[WAITING] and count[ALIVE] > 1:
         node = rest.waiting[count[NEXT]]
-        if not rest.there[node] or rest.degree[node] > 2 or rest.kept[node]:
+        if not rest.alive[node] or rest.degree[node] > 2 or rest.kept[node]:
             count[NEXT] += 1
             continue
         low = rest.head[node]
@@ -80,7 +80,7 @@ def _take(rest: CostNetwork, node: int, low: int, high: int, between: int) -> No
     rest.taken[taken, 0], rest.taken[taken, 1], rest.taken[taken, 2] = node, low, high
     rest.counts[TAKEN] += 1
     rest.counts[ALIVE] -= 1
-    rest.there[node] = False
+    rest.alive[node] = False
     if low >= 0:
         disconnect(rest, low // 2)
     if high >= 0:

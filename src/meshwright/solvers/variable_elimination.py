@@ -104,7 +104,7 @@ def bounded(graph: CostGraph) -> tuple[float, tuple[int, ...]]:
 def settled(rest: CostNetwork, choice: NDArray[np.int64]) -> tuple[float, CostNetwork]:
     """As `bounded`, of a graph that is loaded; with the room that it took."""
     rest, least = _loosened(rest, 1)
-    for node in np.flatnonzero(rest.there).tolist():
+    for node in np.flatnonzero(rest.alive).tolist():
         costs = _own(rest, node)
         choice[node] = costs.argmin()
         least += float(costs.min())
@@ -171,7 +171,7 @@ def _edges(rest: CostNetwork) -> dict[tuple[int, int], Costs]:
 
 def _chosen(rest: CostNetwork) -> dict[int, int]:
     """A choice for what is left: by a beam, then node by node until nothing improves."""
-    order, edges = np.flatnonzero(rest.there).tolist(), _edges(rest)
+    order, edges = np.flatnonzero(rest.alive).tolist(), _edges(rest)
     beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for at, node in enumerate(order):
         grown = []

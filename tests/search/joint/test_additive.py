@@ -52,10 +52,10 @@ class Both:
     def told_apart(self, unit: int) -> bool:
         """Whether nobody else reads what a unit reads, so that every leg is carried."""
         return all(
-            [other.tensor for other in bundle.legs].count(leg.tensor) == 1
+            [other.tensor for other in bundle.consumers].count(consumer.tensor) == 1
             for bundle in self.problem.bundles
-            for leg in bundle.legs
-            if unit == leg.unit
+            for consumer in bundle.consumers
+            if unit == consumer.unit
         )
 
     def read(self, unit: int, parameters: bool) -> list[int]:
@@ -63,7 +63,8 @@ class Both:
         return [
             number
             for number, bundle in enumerate(self.problem.bundles)
-            if bundle.parameters == parameters and any(leg.unit == unit for leg in bundle.legs)
+            if bundle.parameters == parameters
+            and any(consumer.unit == unit for consumer in bundle.consumers)
         ]
 
 
@@ -103,33 +104,35 @@ def laid(draw: st.DrawFn) -> Both:
 @given(laid())
 def test_units_and_legs_cost_what_their_tasks_take(both: Both) -> None:
     """To a nanosecond for each task that is rounded."""
-    bones = both.problem.bones
+    template = both.problem.template
     for unit in range(len(both.problem.units)):
         if not both.told_apart(unit):
             continue
         costs = both.costing.unit(unit, both.row(unit), both.zero)
-        forward, backward = float(costs.there[0]), float(costs.back[0])
+        forward, backward = float(costs.forward[0]), float(costs.backward[0])
         for joint in both.costing.joints:
             if joint.reader == unit:
-                leg = both.costing.leg(joint.kind, both.row(joint.maker), both.row(unit))
+                consumer = both.costing.consumer(joint.kind, both.row(joint.maker), both.row(unit))
                 forward, backward = (
-                    forward + float(leg.there[0, 0]),
-                    backward + float(leg.back[0, 0]),
+                    forward + float(consumer.forward[0, 0]),
+                    backward + float(consumer.backward[0, 0]),
                 )
         passed, kept = both.read(unit, False), both.read(unit, True)
         often = 1 if both.zero == 3 else both.micro
-        carried = both.took(bones.carry[passed, 0]) + both.took(bones.carry[kept, 0]) / often
-        returned = both.took(bones.back[passed, 0])
+        carried = both.took(template.carry[passed, 0]) + both.took(template.carry[kept, 0]) / often
+        returned = both.took(template.carry_back[passed, 0])
         if both.zero == 3:
-            returned += both.took(bones.again[kept, 0])
+            returned += both.took(template.again[kept, 0])
         slack = len(passed) + len(kept)
-        assert forward == pytest.approx(both.took(bones.forward[unit, 0]) + carried, abs=slack)
-        assert backward == pytest.approx(both.took(bones.backward[unit, 0]) + returned, abs=slack)
+        assert forward == pytest.approx(both.took(template.forward[unit, 0]) + carried, abs=slack)
+        assert backward == pytest.approx(
+            both.took(template.backward[unit, 0]) + returned, abs=slack
+        )
 
 
 @given(laid())
 def test_parameters_cost_what_their_sums_and_updates_take(both: Both) -> None:
-    bones = both.problem.bones
+    template = both.problem.template
     for unit in range(len(both.problem.units)):
         costs = both.costing.unit(unit, both.row(unit), both.zero)
         kept = [
@@ -138,10 +141,10 @@ def test_parameters_cost_what_their_sums_and_updates_take(both: Both) -> None:
             if bundle.parameters and bundle.maker == unit
         ]
         assert float(costs.update[0]) == pytest.approx(
-            both.took(bones.update[kept]), abs=max(1, len(kept))
+            both.took(template.update[kept]), abs=max(1, len(kept))
         )
         if both.told_apart(unit):
-            sums = both.took(bones.back[kept, 0]) + both.took(bones.regather[kept])
+            sums = both.took(template.carry_back[kept, 0]) + both.took(template.regather[kept])
             assert float(costs.sums[0]) == pytest.approx(sums, abs=max(1, 2 * len(kept)))
 
 
@@ -150,9 +153,9 @@ def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both
     """Without ZeRO; two units each: of more, those that read alike are carried once."""
     if both.zero:
         return
-    bones = both.problem.bones
+    template = both.problem.template
     for number, bundle in enumerate(both.problem.bundles):
-        readers = {leg.unit for leg in bundle.legs}
+        readers = {consumer.unit for consumer in bundle.consumers}
         if not bundle.parameters or len(readers) != 2 or len(bundle.sources) != 1:
             continue
         maker = bundle.maker
@@ -160,14 +163,14 @@ def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both
             number
         ]:
             continue
-        legs = [
-            both.costing.leg(joint.kind, both.row(maker), both.row(joint.reader))
+        consumers = [
+            both.costing.consumer(joint.kind, both.row(maker), both.row(joint.reader))
             for joint in both.costing.joints
             if joint.maker == maker and joint.reader in readers
         ]
         total = float(both.costing.unit(maker, both.row(maker)).sums[0])
-        total += sum(float(leg.sums[0, 0]) for leg in legs)
-        took = both.took(bones.carry[number, 0]) + both.took(bones.back[number, 0])
+        total += sum(float(consumer.sums[0, 0]) for consumer in consumers)
+        took = both.took(template.carry[number, 0]) + both.took(template.carry_back[number, 0])
         assert total == pytest.approx(took, abs=2)
 
 
@@ -189,8 +192,8 @@ def test_layouts_at_once_cost_what_each_costs_by_itself(both: Both) -> None:
             assert np.array_equal(costs, np.concatenate(each))
     for joint in both.costing.joints:
         makers, readers = rows[joint.maker][:3], rows[joint.reader][:3]
-        pairs = both.costing.leg(joint.kind, makers, readers)
+        pairs = both.costing.consumer(joint.kind, makers, readers)
         for x, maker in enumerate(makers):
             for y, reader in enumerate(readers):
-                leg = fresh.leg(joint.kind, maker[None], reader[None])
-                assert [table[x, y] for table in pairs] == [table[0, 0] for table in leg]
+                consumer = fresh.consumer(joint.kind, maker[None], reader[None])
+                assert [table[x, y] for table in pairs] == [table[0, 0] for table in consumer]

@@ -137,7 +137,7 @@ def test_layers_run_again_only_as_far_as_memory_asks(
         )
         every = replace(plan.options, recompute=True)
         for simulated in (plan, plan.changed(options=every)):
-            trials.add(trials.simulated(simulated), trials.bench(graph))
+            trials.add(trials.simulated(simulated), trials.context(graph))
         checkpointed(trials, question, lambda: False)
         best = trials.kept.best
         assert best is not None

@@ -26,16 +26,16 @@ def test_every_stage_gets_as_many_runs_and_all_else_stays() -> None:
     question = PlanRequest(graph=graph, cluster=CLUSTER, memory=Bytes(1 << 40), training=Options())
     prices = CollectivePrices(Pricer(CLUSTER, algorithm="best"))
     trials = Evaluator(question, prices, pricer_of(CLUSTER.device), lambda: False, lambda _: None)
-    bench = trials.bench(graph)
+    context = trials.context(graph)
     plain = Options(micro_batches=4)
-    sketch = bench.sketch(GlobalConfig((0,), plain), LayoutWeights(), fine=False)
-    before = trials.add(bench.simulated("joint", plain, bench.roles(sketch)), bench, sketch)
+    sketch = context.sketch(GlobalConfig((0,), plain), LayoutWeights(), fine=False)
+    before = trials.add(context.simulated("joint", plain, context.roles(sketch)), context, sketch)
     assert before is not None
     interleaved(trials, lambda: False)
     assert trials.kept.simulated >= 2
     options = replace(plain, schedule="interleaved")
-    candidate = bench.simulated("joint", options, bench.virtual(sketch, 2))
-    layouts = [candidate.plan.layout[unit.name] for unit in bench.units]
+    candidate = context.simulated("joint", options, context.virtual(sketch, 2))
+    layouts = [candidate.plan.layout[unit.name] for unit in context.units]
     stages = stages_of(runs_of(layouts, options), options)
     assert [len(runs) for runs in stages.values()] == [2, 2]
     assert candidate.prediction.moved > before.candidate.prediction.moved

@@ -84,8 +84,8 @@ def fields(draw: st.DrawFn) -> LayoutDP:
     """Small graphs whose every layout can be tried."""
     random = Random(draw(st.integers(0, 10_000)))
     graph = small_graph(random) if draw(st.booleans()) else random_graph(random, 4)
-    bench = bench_of(graph, draw(st.integers(0, len(CLUSTERS) - 1)))
-    return bench.field(GlobalConfig((), draw(OPTIONS)))
+    context = bench_of(graph, draw(st.integers(0, len(CLUSTERS) - 1)))
+    return context.field(GlobalConfig((), draw(OPTIONS)))
 
 
 def every_row(field: LayoutDP, node: int) -> list[Codes]:
@@ -186,23 +186,23 @@ def test_a_cost_is_that_of_its_units_and_legs(
     expected = 0.0
     for unit, row in enumerate(roles):
         costs = costing.unit(unit, row[None], field._zero)
-        computing = micro * float(costs.there[0] + costs.back[0]) + float(costs.update[0])
+        computing = micro * float(costs.forward[0] + costs.backward[0]) + float(costs.update[0])
         expected += weights.compute * computing
         expected += weights.sums * float(costs.sums[0])
         expected += weights.memory * float(field._weigh(unit, row[None])[0])
     for joint in costing.joints:
-        leg = costing.leg(joint.kind, roles[joint.maker][None], roles[joint.reader][None])
+        consumer = costing.consumer(joint.kind, roles[joint.maker][None], roles[joint.reader][None])
         readers = joint.shared if weights.together else 1
-        expected += micro * float(leg.there[0, 0] + leg.back[0, 0]) / readers
-        expected += weights.sums * float(leg.sums[0, 0])
+        expected += micro * float(consumer.forward[0, 0] + consumer.backward[0, 0]) / readers
+        expected += weights.sums * float(consumer.sums[0, 0])
     assert field.cost(chosen, weights) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("graph", [transformer(layers=3), recurrent()], ids=lambda g: g.name)
 def test_equal_units_of_repeated_layers_are_laid_out_alike(graph: OperatorGraph) -> None:
-    bench = bench_of(graph)
+    context = bench_of(graph)
     frame = GlobalConfig((), Options())
-    roles = bench.roles(bench.sketch(frame, LayoutWeights(), fine=True))
+    roles = context.roles(context.sketch(frame, LayoutWeights(), fine=True))
     number = {unit.name: n for n, unit in enumerate(units(graph))}
     compared = 0
     for repeat in layers(graph):
@@ -234,10 +234,10 @@ def test_units_that_share_a_weight_are_laid_out_alike() -> None:
 def test_a_pin_tells_one_layer_from_the_others() -> None:
     graph = transformer(layers=3)
     pinned = Constraints(pinned=(("1.up", "replica replica"),))
-    bench = bench_of(graph, constraints=pinned)
-    field = bench.field(GlobalConfig((), Options()))
+    context = bench_of(graph, constraints=pinned)
+    field = context.field(GlobalConfig((), Options()))
     number = {unit.name: n for n, unit in enumerate(units(graph))}
     assert field.node[number["0.up"]] == field.node[number["2.up"]]
     assert field.node[number["1.up"]] != field.node[number["0.up"]]
-    roles = bench.roles(bench.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=True))
+    roles = context.roles(context.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=True))
     assert roles[number["1.up"]].tolist() == [WHOLE, WHOLE]

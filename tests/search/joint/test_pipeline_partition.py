@@ -36,11 +36,11 @@ def crossing(costing: AdditiveCosts, roles: Codes, factor: int) -> list[float]:
     price = [0.0] * len(costing.units)
     last = [0] * len(costing.units)
     for joint in costing.joints:
-        legs = [
-            costing.leg(joint.kind, roles[joint.maker][None], codes[joint.reader][None])
+        consumers = [
+            costing.consumer(joint.kind, roles[joint.maker][None], codes[joint.reader][None])
             for codes in (roles, beyond)
         ]
-        near, far = (float((leg.there + leg.back)[0, 0]) for leg in legs)
+        near, far = (float((consumer.forward + consumer.backward)[0, 0]) for consumer in consumers)
         price[joint.maker] = max(price[joint.maker], far - near)
         last[joint.maker] = max(last[joint.maker], joint.reader)
     return [
@@ -67,7 +67,7 @@ def test_stages_are_those_of_all_units_one_by_one(name: str, micro: int) -> None
     loads = []
     for unit in range(len(costing.units)):
         costs = costing.unit(unit, roles[unit][None])
-        loads.append(round(float(costs.there[0] + costs.back[0])))
+        loads.append(round(float(costs.forward[0] + costs.backward[0])))
     staging = PipelinePartitions(costing, node).staged(chosen, (0,), 2)
     expected = staged(loads, crossing(costing, roles, 0), 2, micro)
     assert staging.stage == expected.stage

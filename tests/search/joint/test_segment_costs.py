@@ -211,13 +211,13 @@ class Slow:
 
     def _own(self, unit: int, row: Codes, sums: float) -> float:
         costs = self.costing.unit(unit, row[None], self.options.zero)
-        passes = self.options.micro_batches * float(costs.there[0] + costs.back[0])
+        passes = self.options.micro_batches * float(costs.forward[0] + costs.backward[0])
         return passes + sums * float(costs.sums[0]) + float(costs.update[0])
 
     def _state(self, unit: int, tensor: str, row: Codes) -> tuple[int, ...]:
         group = self.costing.units[unit]
-        port = next(p for p in (*group.inputs, *group.outputs) if p.tensor == tensor)
-        return tuple(int(port.there[role]) if role >= 0 else WHOLE for role in row)
+        boundary = next(p for p in (*group.inputs, *group.outputs) if p.tensor == tensor)
+        return tuple(int(boundary.forward[role]) if role >= 0 else WHOLE for role in row)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)

@@ -44,24 +44,24 @@ def bench_of(graph: OperatorGraph, optimizer: Optimizer = "adam") -> GraphContex
     return GraphContext(question, graph, prices, OperatorPricer(FOUR.device))
 
 
-def data_roles(bench: GraphContext) -> Codes:
-    plan = data_parallel(bench.graph, FOUR)
-    return bench.codes([plan.layout[unit.name] for unit in bench.units])
+def data_roles(context: GraphContext) -> Codes:
+    plan = data_parallel(context.graph, FOUR)
+    return context.codes([plan.layout[unit.name] for unit in context.units])
 
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", ["bert-large", "nmt", "inception-v3"])
 def test_units_weigh_what_each_weighs_by_itself(name: str, recompute: bool) -> None:
     """Whichever was asked about first: of readers of one tensor only the first keeps it."""
-    bench = bench_of(tiny(name))
-    roles = data_roles(bench)
-    costing = bench.field(GlobalConfig((), Options(recompute=recompute))).costing
+    context = bench_of(tiny(name))
+    roles = data_roles(context)
+    costing = context.field(GlobalConfig((), Options(recompute=recompute))).costing
     forth, reverse = (MemoryWeigher(costing, Options(recompute=recompute)) for _ in range(2))
-    numbers = range(len(bench.units))
+    numbers = range(len(context.units))
     first = [forth(unit, roles[unit][None]) for unit in numbers]
     last = [reverse(unit, roles[unit][None]) for unit in reversed(numbers)]
     assert first == last[::-1]
-    field = bench.field(GlobalConfig((), Options(recompute=recompute)))
+    field = context.field(GlobalConfig((), Options(recompute=recompute)))
     held = sum(float(weighed.standing[0] + weighed.kept[0]) for weighed in first)
     assert field.totals(roles[field.first]).bytes == pytest.approx(held)
 
@@ -89,19 +89,19 @@ WEIGHT = 4 * 8 * 4
     ],
 )  # fmt: skip
 def test_what_stands_with_copied_parameters(options: Options, copies: float) -> None:
-    bench = bench_of(LINEAR, options.optimizer)
+    context = bench_of(LINEAR, options.optimizer)
     scales = MemoryWeigher(
-        bench.field(GlobalConfig((), options)).costing, Options(zero=options.zero)
+        context.field(GlobalConfig((), options)).costing, Options(zero=options.zero)
     )
-    roles = data_roles(bench)
+    roles = data_roles(context)
     assert float(scales(0, roles[0][None]).standing[0]) == WEIGHT * copies
 
 
 def test_what_stands_and_is_kept_is_cut_with_its_dims() -> None:
     """`exp` keeps what it makes: 8 x 4 numbers, of which each device has a part."""
-    bench = bench_of(LINEAR)
-    scales = MemoryWeigher(bench.field(GlobalConfig((), Options())).costing, Options())
-    product, exp = bench.units
+    context = bench_of(LINEAR)
+    scales = MemoryWeigher(context.field(GlobalConfig((), Options())).costing, Options())
+    product, exp = context.units
     channel = [split.name for split in product.splits].index("channel")
     sample = [split.name for split in exp.splits].index("sample")
     rows = np.array([[channel, channel], [channel, WHOLE], [WHOLE, WHOLE]], np.int8)
@@ -136,11 +136,11 @@ def test_the_sum_is_near_what_simulation_says(
     monkeypatch.setattr(held_module._Gradients, "spans", lambda *_: ())
     # Tokens are cut by whole experts' worth: twice as many make eight parts.
     graph = tiny(name, 16 if name == "mixtral-8x7b" else 8)
-    bench = bench_of(graph, options.optimizer)
-    roles = data_roles(bench)
-    field = bench.field(GlobalConfig((), options))
+    context = bench_of(graph, options.optimizer)
+    roles = data_roles(context)
+    field = context.field(GlobalConfig((), options))
     held = field.totals(roles[field.first]).bytes
-    memory = bench.simulated("data parallel", options, roles).prediction.memory
+    memory = context.simulated("data parallel", options, roles).prediction.memory
     inputs: float = sum(tensor.spec.bytes for tensor in graph.inputs)
     inputs /= FOUR.devices * options.micro_batches
     share = held / (memory.total - LIBRARY - inputs)
@@ -148,13 +148,13 @@ def test_the_sum_is_near_what_simulation_says(
 
 
 def test_each_saving_weighs_less_than_the_one_before() -> None:
-    bench = bench_of(transformer(layers=3, batch=8))
-    roles = data_roles(bench)
+    context = bench_of(transformer(layers=3, batch=8))
+    roles = data_roles(context)
     held = []
     for options in (Options(), Options(zero=1), Options(zero=2), Options(zero=3)):
         for recompute in (False, True):
             config = GlobalConfig((), Options(zero=options.zero, recompute=recompute))
-            field = bench.field(config)
+            field = context.field(config)
             held.append(field.totals(roles[field.first]).bytes)
     plain, again = held[::2], held[1::2]
     assert plain == sorted(plain, reverse=True)

@@ -153,7 +153,7 @@ def _splits(graph: OperatorGraph) -> _Splits:
         split = None
         if unit.members[0].call.kind in TABLES:
             split = named_split(unit, VOCABULARY)
-        elif number > behind and any(port.tensor in parameters for port in unit.inputs):
+        elif number > behind and any(boundary.tensor in parameters for boundary in unit.inputs):
             split = named_split(unit, "channel")
         if split is not None:
             splits[number] = split
@@ -255,7 +255,9 @@ def _others(unit: OpGroup) -> Iterator[int]:
 def _kept(graph: OperatorGraph) -> tuple[bool, ...]:
     """For each unit whether it has parameters."""
     parameters = {parameter.tensor.name for parameter in graph.parameters}
-    return tuple(any(port.tensor in parameters for port in unit.inputs) for unit in units(graph))
+    return tuple(
+        any(boundary.tensor in parameters for boundary in unit.inputs) for unit in units(graph)
+    )
 
 
 @once
@@ -264,7 +266,7 @@ def _between(graph: OperatorGraph) -> tuple[bool, ...]:
     summed; or comes behind the head, where copies would be of all words.
     """
     parts, splits = units(graph), _splits(graph)
-    maker = {port.tensor: n for n, unit in enumerate(parts) for port in unit.outputs}
+    maker = {boundary.tensor: n for n, unit in enumerate(parts) for boundary in unit.outputs}
     cut = {
         number: parts[number].splits[split].role != "reduction"
         for number, split in splits.tensor.items()
@@ -273,7 +275,7 @@ def _between(graph: OperatorGraph) -> tuple[bool, ...]:
         not kept
         and (
             number > splits.head
-            or any(cut.get(maker.get(port.tensor, -1), False) for port in unit.inputs)
+            or any(cut.get(maker.get(boundary.tensor, -1), False) for boundary in unit.inputs)
         )
         for number, (unit, kept) in enumerate(zip(parts, _kept(graph), strict=True))
     )

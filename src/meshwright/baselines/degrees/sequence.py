@@ -39,10 +39,10 @@ def sequence_splits(parts: Sequence[OpGroup]) -> dict[int, int]:
 
 def _following(unit: OpGroup, cut: dict[str, State]) -> int | None:
     """The split under which all that is cut beside a unit is as it needs or makes it."""
-    beside = [port for port in (*unit.inputs, *unit.outputs) if port.tensor in cut]
+    beside = [boundary for boundary in (*unit.inputs, *unit.outputs) if boundary.tensor in cut]
     others = [number for number in range(len(unit.splits)) if number != unit.samples]
     for number in others if beside else ():
-        if all(port.there[number] == cut[port.tensor] for port in beside):
+        if all(boundary.forward[number] == cut[boundary.tensor] for boundary in beside):
             return number
     return None
 
@@ -51,6 +51,6 @@ def _take(
     unit: OpGroup, number: int, split: int, splits: dict[int, int], cut: dict[str, State]
 ) -> None:
     splits[number] = split
-    for port in (*unit.inputs, *unit.outputs):
-        if port.there[split] >= 0:
-            cut.setdefault(port.tensor, port.there[split])
+    for boundary in (*unit.inputs, *unit.outputs):
+        if boundary.forward[split] >= 0:
+            cut.setdefault(boundary.tensor, boundary.forward[split])

@@ -123,7 +123,7 @@ def _gradients(
         torch.randn(together[n].shape, generator=generator).to(together[n].dtype) for n in numbers
     ]
 
-    def back(results: Sequence[Tensor]) -> list[Tensor]:
+    def backward(results: Sequence[Tensor]) -> list[Tensor]:
         chosen = [results[n] for n in numbers]
         gradients = torch.autograd.grad(
             chosen, entering, arriving, retain_graph=True, allow_unused=True, materialize_grads=True
@@ -131,11 +131,11 @@ def _gradients(
         return list(gradients)
 
     try:
-        one = back(together)
+        one = backward(together)
     except RuntimeError:
         # It has no derivative, so that none can be wrong.
         return [], []
-    return one, back(joined)
+    return one, backward(joined)
 
 
 def _random(spec: Spec, samples: int | None, generator: torch.Generator) -> Tensor:

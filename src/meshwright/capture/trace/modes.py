@@ -30,7 +30,7 @@ COPIES = ("alias", "clone", "contiguous")
 VIEWS = ("_unsafe_view", "flatten", "reshape", "unflatten", "view")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
-_KNOWN = {str(own.__file__) for own in (batchnorm, torch_module)}
+_KNOWN = {str(module.__file__) for module in (batchnorm, torch_module)}
 _LAYERS = Path(str(nn.__file__)).parent
 
 

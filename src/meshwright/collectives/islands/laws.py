@@ -41,9 +41,9 @@ from meshwright.cost.collective import Collective
 SUMS = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)
 
 CROSSINGS = (
-    *(IslandCrossing("everybody", own) for own in Collective),
-    *(IslandCrossing("across", own) for own in Collective if own is not Collective.BROADCAST),
-    *(IslandCrossing("leaders", own) for own in Collective),
+    *(IslandCrossing("everybody", kind) for kind in Collective),
+    *(IslandCrossing("across", kind) for kind in Collective if kind is not Collective.BROADCAST),
+    *(IslandCrossing("leaders", kind) for kind in Collective),
 )
 
 

@@ -49,7 +49,9 @@ _FILES = (
     arrangement, sections, indexing, creation, drawing, parallel, experts,
 )  # fmt: skip
 
-BUILT_IN: dict[str, Family] = {kind: own for file in _FILES for kind, own in file.KINDS.items()}
+BUILT_IN: dict[str, Family] = {
+    kind: family for file in _FILES for kind, family in file.KINDS.items()
+}
 """Every kind that comes with Meshwright."""
 
 _OPAQUE = Opaque()

@@ -112,7 +112,9 @@ def _details(simulation: Simulation, kind: str, subject: int) -> dict[str, objec
         "tensors": [source.name for source in bundle.sources],
         "bytes": bytes_of(problem, subject),
         "layout": str(plan.layout[problem.units[bundle.maker].name]),
-        "layouts_of_readers": sorted({_layout(simulation, leg.unit) for leg in bundle.legs}),
+        "layouts_of_readers": sorted(
+            {_layout(simulation, consumer.unit) for consumer in bundle.consumers}
+        ),
     }
 
 

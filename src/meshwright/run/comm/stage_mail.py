@@ -36,7 +36,7 @@ class StageLink(NamedTuple):
     receiver: int
     spec: Spec
     """Of one micro-batch."""
-    back: bool
+    backward: bool
     """Whether its gradient comes back."""
 
     @property
@@ -65,8 +65,8 @@ def stage_links(graphs: Sequence[OperatorGraph]) -> tuple[StageLink, ...]:
         for tensor in graph.inputs:
             makers = [n for n in range(receiver) if tensor.name in graphs[n].producers]
             for sender in makers[:1]:
-                link = StageLink(tensor.name, sender, receiver, tensor.spec, back=False)
-                links.append(link._replace(back=link.gate in graph.tensors))
+                link = StageLink(tensor.name, sender, receiver, tensor.spec, backward=False)
+                links.append(link._replace(backward=link.gate in graph.tensors))
     return tuple(links)
 
 
@@ -84,30 +84,30 @@ class StageMail:
         self._group: dist.ProcessGroup = group  # type: ignore[assignment]
         self._leaving: list[tuple[dist.Work, Tensor]] = []
 
-    def send(self, link: StageLink, whole: Tensor, *, back: bool = False) -> None:
+    def send(self, link: StageLink, whole: Tensor, *, backward: bool = False) -> None:
         """Begin to send what every rank of this part has."""
         flat = whole.detach().contiguous().view(-1)
         chunks = torch.split(flat, list(self._sizes(link)))
-        for chunk, (sender, receiver) in zip(chunks, self._pairs(link, back), strict=True):
+        for chunk, (sender, receiver) in zip(chunks, self._pairs(link, backward), strict=True):
             if sender == self.rank and len(chunk):
-                work = self._group.send([chunk], receiver, BACK if back else THERE)
+                work = self._group.send([chunk], receiver, BACK if backward else THERE)
                 self._leaving.append((work, chunk))
 
-    def receive(self, link: StageLink, *, back: bool = False) -> Tensor:
+    def receive(self, link: StageLink, *, backward: bool = False) -> Tensor:
         """The chunks that come to this rank, in a row."""
-        sizes, pairs = self._sizes(link), self._pairs(link, back)
+        sizes, pairs = self._sizes(link), self._pairs(link, backward)
         dtype = torch_dtype(link.spec.dtype)
         chunks = [torch.empty(0, dtype=dtype)]
         for size, (sender, receiver) in zip(sizes, pairs, strict=True):
             if receiver == self.rank and size:
                 chunks.append(torch.empty(size, dtype=dtype))
-                self._group.recv([chunks[-1]], sender, BACK if back else THERE).wait()
+                self._group.recv([chunks[-1]], sender, BACK if backward else THERE).wait()
         return torch.cat(chunks)
 
-    def together(self, link: StageLink, received: Tensor, *, back: bool = False) -> Tensor:
+    def together(self, link: StageLink, received: Tensor, *, backward: bool = False) -> Tensor:
         """The whole tensor, of what the ranks of this part have received; all of them call it."""
         sizes = self._sizes(link)
-        takers = [receiver for _, receiver in self._pairs(link, back)]
+        takers = [receiver for _, receiver in self._pairs(link, backward)]
         mine = [[n for n, taker in enumerate(takers) if taker == rank] for rank in self._own]
         counts = [sum(sizes[n] for n in numbers) for numbers in mine]
         members = tuple(range(len(self._own)))

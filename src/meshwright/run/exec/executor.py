@@ -455,7 +455,7 @@ class Executor:
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""
-        lying = self.script.parallel.made[self.script.plan.graph.loss or ""].there
+        lying = self.script.parallel.made[self.script.plan.graph.loss or ""].forward
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if self._here in lying.terms():
             total += torch.stack(self._losses).double().sum()

@@ -66,7 +66,7 @@ class _Output:
     def __init__(self, script: Script, mover: Resharder, shares: DataShares, name: str) -> None:
         self.name, self._script, self._mover, self._shares = name, script, mover, shares
         self._shape = script.plan.graph.specs[name].shape
-        self._there = script.parallel.made[name].there
+        self._there = script.parallel.made[name].forward
         self._micro_batches = range(script.parallel.samples.micro_batches)
         self._machine = script.parallel.machine
 

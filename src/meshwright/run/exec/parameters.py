@@ -156,9 +156,9 @@ class Parameters:
         for parameter in parallel.plan.graph.parameters:
             name, spec = parameter.tensor.name, parameter.tensor.spec
             origin = parallel.made.get(name)
-            if origin is None or not origin.there.holds(self._here):
+            if origin is None or not origin.forward.holds(self._here):
                 continue
-            box = origin.there.box(self._here)
+            box = origin.forward.box(self._here)
             data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
             sharing = self._sharing(kept.get(name), shape_of(box))
             stays = self._script.plan.options.zero < 3

@@ -305,7 +305,7 @@ class _Draft:
         if name in self.own._fixed:
             self.fixed[name] = self._slot(name, full(shape))
             return name
-        reading = parallel.readings[unit, parallel.ports[unit][place]]
+        reading = parallel.readings[unit, parallel.boundaries[unit][place]]
         delivery = parallel.deliveries[reading.delivery]
         leaf = Leaf(name, *reading, parallel.made[name].parameter)
         if leaf not in self.leaves:

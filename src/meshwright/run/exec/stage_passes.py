@@ -81,9 +81,9 @@ class StagePasses(TwoPasses):
         graph = steps.script.plan.graph
         assert graph.loss is not None
         leaving = dict.fromkeys(link.tensor for link in self._leaving)
-        flowing = dict.fromkeys(link.tensor for link in self._leaving if link.back)
+        flowing = dict.fromkeys(link.tensor for link in self._leaving if link.backward)
         self._made = [*leaving, graph.loss] if place.last else [*leaving]
-        self._gates = [link.gate for link in self._entering if link.back]
+        self._gates = [link.gate for link in self._entering if link.backward]
         super().__init__(steps, [*self._made, *self._gates])
         shares = data_shares(self.script)
         self._outputs = self.gathering(shares, self._made)
@@ -127,9 +127,9 @@ class StagePasses(TwoPasses):
     def _forward(self, micro: MicroBatch, *, train: bool, training: bool) -> float:
         """Of one micro-batch; its loss on the last stage."""
         arrived = {
-            entering.tensor: self._received(entering, back=False) for entering in self._entering
+            entering.tensor: self._received(entering, backward=False) for entering in self._entering
         }
-        self.there({**micro.inputs, **arrived}, train=train, training=training)
+        self.forward({**micro.inputs, **arrived}, train=train, training=training)
         outputs = dict(zip(self._made, self.outputs(self._outputs, share=False), strict=True))
         for link in self._leaving:
             self._mail.send(link, outputs[link.tensor])
@@ -139,20 +139,20 @@ class StagePasses(TwoPasses):
         """Of one micro-batch."""
         arriving: dict[str, Tensor] = {}
         for link in self._leaving:
-            if link.back:
-                value = self._received(link, back=True)
+            if link.backward:
+                value = self._received(link, backward=True)
                 known = arriving.get(link.tensor)
                 arriving[link.tensor] = value if known is None else known + value
         self._came = {}
         gradients = [arriving[name] for name in self._wanted]
-        self.back(call, gradients, self._given_back, share=False)
+        self.backward(call, gradients, self._given_back, share=False)
         for link in self._entering:
-            if link.back:
-                self._mail.send(link, self._whole_gradient(link.gate), back=True)
+            if link.backward:
+                self._mail.send(link, self._whole_gradient(link.gate), backward=True)
 
     def _whole_gradient(self, gate: str) -> Tensor:
         """The gradient of what entered by a gate, put together on every rank."""
-        placement, piece = self.script.parallel.made[gate].there, self._came.get(gate)
+        placement, piece = self.script.parallel.made[gate].forward, self._came.get(gate)
         if piece is None and placement.holds(self._here):
             shape = shape_of(placement.box(self._here))
             piece = torch.zeros(shape, dtype=self._mover.dtype(gate), device=self.device)
@@ -192,14 +192,14 @@ class StagePasses(TwoPasses):
             return torch.full_like(self._losses[0], self._weight)
         return super()._gradient(name, micro)
 
-    def _received(self, link: StageLink, *, back: bool) -> Tensor:
+    def _received(self, link: StageLink, *, backward: bool) -> Tensor:
         """What comes over a link, whole."""
         self.pulse(waiting=True)
-        received = self._mail.receive(link, back=back).to(self.device)
+        received = self._mail.receive(link, backward=backward).to(self.device)
         self.pulse()
 
         def job() -> Tensor:
-            whole = self._mail.together(link, received, back=back)
+            whole = self._mail.together(link, received, backward=backward)
             self.wire.finish()
             return whole
 

@@ -46,7 +46,7 @@ class TwoPasses(Executor):
         self._turn = sum(map(self._mine, self.script.instructions[: self.script.turn]))
         self._missing: dict[str, Tensor] = {}
 
-    def there(self, inputs: Mapping[str, Tensor], *, train: bool, training: bool) -> None:
+    def forward(self, inputs: Mapping[str, Tensor], *, train: bool, training: bool) -> None:
         """The forward pass; its outputs are kept (`outputs`)."""
         beside = self._beside
         self.seed, self.steps, self.pulse = beside.seed, beside.steps, beside.pulse
@@ -63,7 +63,7 @@ class TwoPasses(Executor):
         """What the backward pass of this call needs, once its outputs were taken."""
         return {name: vars(self)[name] for name in KEPT}
 
-    def back(
+    def backward(
         self, call: Waiting, gradients: Sequence[Tensor], returning: OutputGather, *, share: bool
     ) -> None:
         """The backward pass of a call; gradients are beside the parameters then."""

@@ -67,7 +67,7 @@ def unsayable(script: Script, holdings: Holdings, mesh: ParameterAxes) -> str | 
 def _agrees(script: Script, holdings: Holdings, mesh: ParameterAxes, name: str) -> bool:
     machine = script.parallel.machine
     shape = script.plan.graph.stored[name].shape
-    for coordinates in machine.present(script.parallel.made[name].there.states):
+    for coordinates in machine.present(script.parallel.made[name].forward.states):
         box = chunk(shape, mesh.along[name], _places(mesh.axes, coordinates, machine.sizes))
         kept = [region.box for region in holdings.regions(name, machine.device(coordinates))]
         if kept != ([box] if math.prod(shape_of(box)) else []):

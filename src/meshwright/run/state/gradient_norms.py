@@ -45,7 +45,7 @@ class Norms:
             if parameter.tensor.name in placements
         ]
         spread = all(
-            not any(map(is_at, placements[parameter.tensor.name].there.states))
+            not any(map(is_at, placements[parameter.tensor.name].forward.states))
             for parameter in read
         )
         return spread and all(

@@ -66,7 +66,7 @@ def walked(
 ) -> Iterator[tuple[WarmStart, Codes]]:
     """The best roles of every start."""
     processes = min(cores, len(starts), most_processes())
-    if processes > 1 and any(len(start.bench.units) >= PROCESS for start in starts):
+    if processes > 1 and any(len(start.context.units) >= PROCESS for start in starts):
         work = [_task(n, start, seconds, proposals, seed) for n, start in enumerate(starts)]
         best_roles = dict(spread(_apart, work, processes))
         yield from (
@@ -75,8 +75,8 @@ def walked(
         return
     for n, warm_start in enumerate(starts):
         share = None if seconds is None else seconds / len(starts)
-        task, bench = _task(n, warm_start, share, proposals, seed), warm_start.bench
-        roles, interrupted = _found(task, bench.prices, bench.operators, tell)
+        task, context = _task(n, warm_start, share, proposals, seed), warm_start.context
+        roles, interrupted = _found(task, context.prices, context.operators, tell)
         if roles is not None:
             yield warm_start, roles
         if interrupted:
@@ -86,18 +86,18 @@ def walked(
 def _task(
     number: int, start: WarmStart, seconds: float | None, proposals: int | None, seed: int
 ) -> _Walk:
-    bench = start.bench
-    most = max(FEWEST, min(MOST, PROPOSALS // len(bench.units)))
+    context = start.context
+    most = max(FEWEST, min(MOST, PROPOSALS // len(context.units)))
     if start.afresh:
-        most = min(MOST_AFRESH, AFRESH * len(bench.units))
+        most = min(MOST_AFRESH, AFRESH * len(context.units))
     return _Walk(
         number=number,
-        question=bench.question,
-        graph=bench.graph,
+        question=context.question,
+        graph=context.graph,
         options=start.options,
         roles=start.roles,
-        backend=bench.prices.pricer.backend,
-        programs=bench.prices.programs,
+        backend=context.prices.pricer.backend,
+        programs=context.prices.programs,
         budget=Budget(None if seconds is None else Seconds(seconds), proposals or most),
         seed=seed,
     )

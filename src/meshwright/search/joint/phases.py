@@ -91,7 +91,7 @@ class SearchPhases:
         self.trials = Evaluator(question, self.prices, operators, self._enough, self._better)
         self.kept = self.trials.kept
         self.optimality = optimality
-        self.bench = self.trials.bench(question.graph)
+        self.context = self.trials.context(question.graph)
         self.sketched: list[CoarseSolution] = []
         self.framed: list[GlobalConfig] = []
         self.leading: Sequence[LayoutWeights] = WEIGHTS
@@ -128,11 +128,11 @@ class SearchPhases:
                 continue
             candidate = self.trials.simulated(plan)
             self.named.append((name, candidate))
-            self.trials.add(candidate, self.bench)
+            self.trials.add(candidate, self.context)
         if start is not None:
-            bench = self.trials.bench(start.graph, start.rewrites or ("as its start",))
+            context = self.trials.context(start.graph, start.rewrites or ("as its start",))
             self.started = self.trials.simulated(start)
-            self.trials.add(self.started, bench)
+            self.trials.add(self.started, context)
 
     def frames(self) -> None:
         """Lay all frames out; simulate the best few, and those finer."""
@@ -140,9 +140,9 @@ class SearchPhases:
         if self._enough():
             return
         late = self.clock.hurry(FRAMING)
-        self.sketched = sketches(self.bench, self.clock.hurry(SKETCHING))
+        self.sketched = sketches(self.context, self.clock.hurry(SKETCHING))
         self.framed = [sketch.frame for sketch in varied(self.sketched)]
-        self.leading = self.trials.explore(self.bench, self.sketched, WEIGHTS, late)
+        self.leading = self.trials.explore(self.context, self.sketched, WEIGHTS, late)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
@@ -156,10 +156,10 @@ class SearchPhases:
         rules = algebra(self.question.constraints.rules, self.question.added)
         stay = stays(self.question.constraints, self.question.graph)
         for variant in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
-            bench = self.trials.bench(variant.graph, variant.steps)
+            context = self.trials.context(variant.graph, variant.steps)
             weights = LayoutWeights(sums=0.5)
-            solutions = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
-            self.trials.explore(bench, solutions, self.leading)
+            solutions = [context.sketch(f, weights, fine=False) for f in frames[:FINE]]
+            self.trials.explore(context, solutions, self.leading)
 
     def options(self, fixed: FixedDecision | None = None) -> None:
         """Change one option of the best plans after the other, as long as they get better: of all
@@ -172,17 +172,17 @@ class SearchPhases:
             before = leaders
             for entry in leaders:
                 frame = GlobalConfig(stages_of(entry.roles), entry.candidate.plan.options)
-                for other in neighbours(self.question, entry.bench.graph, frame):
+                for other in neighbours(self.question, entry.context.graph, frame):
                     if (fixed is None or fixed.of(other)) and not self.clock.enough():
                         self.trials.change(entry, other)
-                for roles in copied(entry.bench.units, entry.roles, entry.bench.factors):
+                for roles in copied(entry.context.units, entry.roles, entry.context.factors):
                     if not self.clock.enough():
                         self.trials.relaid(entry, frame.options, roles)
 
     def walks(self) -> None:
         """Walk from the best plans, and from baselines."""
         names = {candidate.plan.origin for _, candidate in self.named}
-        self.walk(list(starts(self.kept.ranked(), self.bench, names)))
+        self.walk(list(starts(self.kept.ranked(), self.context, names)))
 
     def walk(self, begun: list[WarmStart], again: int = 0) -> None:
         """Walk from somewhere, each time with another seed."""
@@ -198,8 +198,8 @@ class SearchPhases:
             lambda now: self.tell(now.doing),
         ):
             origin = f"joint: walk from {start.origin}"
-            candidate = start.bench.simulated(origin, start.options, roles)
-            self.trials.add(candidate, start.bench)
+            candidate = start.context.simulated(origin, start.options, roles)
+            self.trials.add(candidate, start.context)
 
     def degrees(self) -> None:
         """While the bound is far: configurations by degrees."""
@@ -219,7 +219,7 @@ class SearchPhases:
         if not enough():
             self.tell("degrees")
             late = self.clock.hurry(SCREENING)
-            by_degrees(self.question, self.trials, self.bench, enough, late)
+            by_degrees(self.question, self.trials, self.context, enough, late)
 
     def allowance(self, *, limited: bool = True) -> Allowance:
         """What may be tried while the bound is far."""
@@ -237,7 +237,7 @@ class SearchPhases:
         enough.renew(limited=False)
         for fixed, alike in decisions(self.sketched):
             if not enough():
-                self.trials.explore(self.bench, alike, self.leading)
+                self.trials.explore(self.context, alike, self.leading)
                 self.options(fixed)
         sharded = zero_stages(self.kept.ranked())
         if not enough():
@@ -255,7 +255,7 @@ class SearchPhases:
         """Where walks of plans that keep to something begin: the best, and baselines."""
         names = {candidate.plan.origin for _, candidate in self.named}
         ranked = list(filter(fixed.kept_by, self.kept.ranked()))
-        begun = list(starts(ranked, self.bench, names))
+        begun = list(starts(ranked, self.context, names))
         return [*begun[:1], *(start for start in begun[1:] if start.afresh)]
 
     def everything(self, rewrites: bool) -> None:
@@ -268,8 +268,8 @@ class SearchPhases:
         if winner is not None:
             self.proved = self.question.minimize == "time"
             if winner.candidate is not None:
-                bench = self.trials.bench(winner.candidate.plan.graph, winner.steps)
-                self.trials.add(winner.candidate, bench)
+                context = self.trials.context(winner.candidate.plan.graph, winner.steps)
+                self.trials.add(winner.candidate, context)
 
     def share(self) -> Clock:
         """A clock for a part of the time that is left."""
@@ -284,7 +284,7 @@ class SearchPhases:
 
     def bound(self, best: CandidateEntry) -> float:
         """Seconds that no plan is faster than."""
-        return best.step if self.proved else self.optimality.bound(best, self.trials.benches)
+        return best.step if self.proved else self.optimality.bound(best, self.trials.contexts)
 
     def _enough(self) -> bool:
         """Whether the budget is spent; never before there is a plan."""

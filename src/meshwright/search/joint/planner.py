@@ -151,7 +151,7 @@ def _with(search: SearchPhases, question: PlanRequest) -> SearchPhases:
     )  # fmt: skip
     run.named = search.named
     for _, candidate in search.named:
-        run.trials.add(candidate, run.bench)
+        run.trials.add(candidate, run.context)
     return run
 
 
@@ -164,8 +164,8 @@ def _taking(search: SearchPhases, run: SearchPhases) -> Iterator[None]:
     finally:
         search.elsewhere += run.kept.simulated - before
         if (best := run.kept.best) is not None:
-            graph, steps = best.candidate.plan.graph, run.trials.steps(best.bench)
-            search.trials.add(best.candidate, search.trials.bench(graph, steps))
+            graph, steps = best.candidate.plan.graph, run.trials.steps(best.context)
+            search.trials.add(best.candidate, search.trials.context(graph, steps))
 
 
 def _again(run: SearchPhases) -> None:
@@ -176,7 +176,7 @@ def _again(run: SearchPhases) -> None:
     while idle < IDLE and not enough() and (best := run.kept.best) is not None:
         idle, number, before = idle + 1, number + 1, run.kept.simulated
         names = {candidate.plan.origin for _, candidate in run.named}
-        run.walk(list(starts(run.kept.ranked(), run.bench, names)), number)
+        run.walk(list(starts(run.kept.ranked(), run.context, names)), number)
         run.tell("climbing from elsewhere")
         drawn = random.Random(f"{run.seed} {number}")
         if (begun := kicked(run.trials, best, drawn)) is not None:
@@ -194,7 +194,7 @@ def _tidy(run: SearchPhases) -> None:
     others = [candidate for _, candidate in run.named] + ([run.started] if run.started else [])
     tidied = laid_alike(run.question, best, others, run.clock.over)
     if tidied is not None:
-        run.kept.best = run.kept.add(tidied, best.bench, None)
+        run.kept.best = run.kept.add(tidied, best.context, None)
 
 
 def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
@@ -204,7 +204,7 @@ def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
         raise KeyboardInterrupt
     if best is None:
         raise nothing_kept(run.question, stopped)
-    plan = replace(best.candidate.plan, rewrites=run.trials.steps(best.bench))
+    plan = replace(best.candidate.plan, rewrites=run.trials.steps(best.context))
     simulation = simulate(plan, run.prices, run.operators)
     candidate = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
     wrong = violations(plan, run.question.constraints)
@@ -216,7 +216,7 @@ def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
         refused=tuple(run.refused),
         front=run.kept.front(),
         bound=Seconds(min(run.bound(best), simulation.prediction.step)),
-        graphs=len(run.trials.benches),
+        graphs=len(run.trials.contexts),
         rewrites=plan.rewrites,
         simulated=run.kept.simulated + run.elsewhere,
         history=tuple(run.history),

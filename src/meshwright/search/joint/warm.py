@@ -46,8 +46,8 @@ def _sketch(graph: OperatorGraph, cluster: Cluster) -> None:
     """Lay out a pipeline of two stages."""
     question = PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
     prices = CollectivePrices(Pricer(cluster, algorithm="best"))
-    bench = GraphContext(question, graph, prices, pricer_of(cluster.device))
-    bench.sketch(GlobalConfig((0,), Options(micro_batches=2)), LayoutWeights(), fine=True)
+    context = GraphContext(question, graph, prices, pricer_of(cluster.device))
+    context.sketch(GlobalConfig((0,), Options(micro_batches=2)), LayoutWeights(), fine=True)
 
 
 @cache

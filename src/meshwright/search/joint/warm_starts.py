@@ -27,7 +27,7 @@ LARGE = 150
 class WarmStart(NamedTuple):
     """Plans of one graph with one set of options."""
 
-    bench: GraphContext
+    context: GraphContext
     options: Options
     roles: dict[str, Codes]
     """By their origin."""
@@ -41,7 +41,7 @@ class WarmStart(NamedTuple):
 
 
 def starts(
-    ranked: Sequence[CandidateEntry], bench: GraphContext, baselines: Collection[str]
+    ranked: Sequence[CandidateEntry], context: GraphContext, baselines: Collection[str]
 ) -> Iterator[WarmStart]:
     """The starts of plans with one micro-batch; `bench` is that of the graph as it was given, of
     which there are baselines by their origins.
@@ -49,16 +49,16 @@ def starts(
     warm_starts: dict[object, WarmStart] = {}
     for entry in ranked:
         options = entry.candidate.plan.options
-        key = (id(entry.bench), options)
+        key = (id(entry.context), options)
         if (options.micro_batches == 1 and len(warm_starts) < SETS) or key in warm_starts:
-            start = warm_starts.setdefault(key, WarmStart(entry.bench, options, {}))
+            start = warm_starts.setdefault(key, WarmStart(entry.context, options, {}))
             if len(start.roles) < PLANS:
                 start.roles[f"{entry.candidate.plan.origin} {len(start.roles) + 1}"] = entry.roles
     yield from warm_starts.values()
     afresh = {
         other.candidate.plan.origin: other.roles
         for other in ranked
-        if other.bench is bench and other.candidate.plan.origin in baselines
+        if other.context is context and other.candidate.plan.origin in baselines
     }
-    if warm_starts and afresh and len(bench.units) < LARGE:
-        yield WarmStart(bench, next(iter(warm_starts.values())).options, afresh, afresh=True)
+    if warm_starts and afresh and len(context.units) < LARGE:
+        yield WarmStart(context, next(iter(warm_starts.values())).options, afresh, afresh=True)

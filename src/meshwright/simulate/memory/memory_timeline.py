@@ -187,8 +187,8 @@ class _Clock:
 
     def __init__(self, problem: StepModel, timeline: Timeline) -> None:
         begin = timeline.end - problem.tasks.duration
-        forward, backward = problem.bones.forward, problem.bones.backward
-        self.flows = problem.bones.flows
+        forward, backward = problem.template.forward, problem.template.backward
+        self.flows = problem.template.flows
         self.reads, self.read = begin[forward], timeline.end[forward]
         """[units, micro-batches] the start and the end of forward tasks."""
         self.returns, self.returned = begin[backward], timeline.end[backward]
@@ -220,13 +220,13 @@ class _Gradients:
     """Gradients of parameters: added up over micro-batches, then summed over devices."""
 
     def __init__(self, parts: ShardBytes, clock: _Clock, timeline: Timeline) -> None:
-        problem, bones, self._clock = parts.problem, parts.problem.bones, clock
+        problem, template, self._clock = parts.problem, parts.problem.template, clock
         source = parameters_of(problem)
-        self._unit = bones.source_maker[source]
+        self._unit = template.source_maker[source]
         lying = lying_each(parts, source)
         self._whole, self._summed = lying.gradients, lying.summed
-        bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.source_start))[source]
-        task = bones.back[bundle, 0]
+        bundle = np.repeat(np.arange(len(template.maker)), np.diff(template.source_start))[source]
+        task = template.carry_back[bundle, 0]
         self._travels = problem.tasks.live[task] & (self._whole > 0)
         self._end = timeline.end[task]
         self._begin = self._end - problem.tasks.duration[task]
@@ -259,22 +259,25 @@ class _Tied:
     """Parameters on devices that only read them: tied weights of another pipeline stage."""
 
     def __init__(self, parts: ShardBytes, clock: _Clock, timeline: Timeline) -> None:
-        problem, bones, self._clock = parts.problem, parts.problem.bones, clock
-        source = bones.leg_source
-        bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.leg_start))
-        legs = np.flatnonzero(
-            bones.parameters[bundle] & (bones.leg_unit != bones.source_maker[source])
+        problem, template, self._clock = parts.problem, parts.problem.template, clock
+        source = template.leg_source
+        bundle = np.repeat(np.arange(len(template.maker)), np.diff(template.leg_start))
+        consumers = np.flatnonzero(
+            template.parameters[bundle] & (template.leg_unit != template.source_maker[source])
         )
-        self._maker, self._unit = bones.source_maker[source[legs]], bones.leg_unit[legs]
-        split_ways = ways(bones.leg_there[legs], parts.degrees[self._unit])
-        self._copy = bones.source_bytes[source[legs]] / split_ways
-        wide = np.maximum(1.0, 4 / problem.joined.width[source[legs]])
+        self._maker, self._unit = (
+            template.source_maker[source[consumers]],
+            template.leg_unit[consumers],
+        )
+        split_ways = ways(template.leg_there[consumers], parts.degrees[self._unit])
+        self._copy = template.source_bytes[source[consumers]] / split_ways
+        wide = np.maximum(1.0, 4 / problem.joined.width[source[consumers]])
         held = self._copy * (wide if problem.cluster.device.running.wide else 1.0)
-        learns = bones.trained[source[legs]] & bones.leg_flows[legs]
+        learns = template.trained[source[consumers]] & template.leg_flows[consumers]
         self._gradient = np.where(learns, held, 0.0)
         begin = timeline.end - problem.tasks.duration
-        self._arrives = begin[bones.carry[bundle[legs], 0]]
-        self._returned = timeline.end[bones.back[bundle[legs], 0]]
+        self._arrives = begin[template.carry[bundle[consumers], 0]]
+        self._returned = timeline.end[template.carry_back[bundle[consumers], 0]]
         self._each_use = problem.options.zero == WHOLLY_SHARDED
 
     def spans(self, working: Flags) -> Iterator[MemorySpan]:
@@ -307,47 +310,52 @@ class _Fetched:
     """Sharded parameters, put together for each use."""
 
     def __init__(self, parts: ShardBytes, timeline: Timeline) -> None:
-        problem, bones = parts.problem, parts.problem.bones
+        problem, template = parts.problem, parts.problem.template
         source = parameters_of(problem)
-        self.unit = bones.source_maker[source]
+        self.unit = template.source_maker[source]
         self.size = lying_each(parts, source).fetched
-        bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.source_start))[source]
+        bundle = np.repeat(np.arange(len(template.maker)), np.diff(template.source_start))[source]
         begin = timeline.end - problem.tasks.duration
-        self.there, self.back = begin[bones.carry[bundle]], begin[bones.again[bundle]]
+        self.forward, self.backward = begin[template.carry[bundle]], begin[template.again[bundle]]
         """[parameters, micro-batches] when fetching begins, in either pass."""
-        self._came = timeline.end[bones.carry[bundle]], timeline.end[bones.again[bundle]]
+        self._came = timeline.end[template.carry[bundle]], timeline.end[template.again[bundle]]
         """When it ends."""
 
     def spans(self, clock: _Clock, working: Flags) -> Iterator[MemorySpan]:
         """Those on a device on which some units work."""
         forward, backward = working[self.unit], (working & clock.flows)[self.unit]
         yield MemorySpan(
-            self.there[forward], clock.read[self.unit[forward]], self.size[forward], PASSING
+            self.forward[forward], clock.read[self.unit[forward]], self.size[forward], PASSING
         )
         yield MemorySpan(
-            self.back[backward], clock.returned[self.unit[backward]], self.size[backward], PASSING
+            self.backward[backward],
+            clock.returned[self.unit[backward]],
+            self.size[backward],
+            PASSING,
         )
         arrived, again = self._came
-        yield MemorySpan(self.there[forward], arrived[forward], self.size[forward], PASSING)
-        yield MemorySpan(self.back[backward], again[backward], self.size[backward], PASSING)
+        yield MemorySpan(self.forward[forward], arrived[forward], self.size[forward], PASSING)
+        yield MemorySpan(self.backward[backward], again[backward], self.size[backward], PASSING)
 
 
 class _Passing:
     """Tensors between units while nobody keeps them, and their gradients."""
 
     def __init__(self, parts: ShardBytes, clock: _Clock) -> None:
-        bones = parts.problem.bones
+        template = parts.problem.template
         self.clock, self.view = clock, parts.inventory.passed_view
         passed = len(self.view)
-        legs = slice(0, bones.leg_start[passed])
-        self.maker, self.kept = bones.maker[:passed], parts.passed_kept
-        self.start, self.unit = bones.leg_start[: passed + 1], bones.leg_unit[legs]
+        consumers = slice(0, template.leg_start[passed])
+        self.maker, self.kept = template.maker[:passed], parts.passed_kept
+        self.start, self.unit = template.leg_start[: passed + 1], template.leg_unit[consumers]
         self.tensor = np.repeat(np.arange(passed), np.diff(self.start))
-        size = bones.source_bytes[:passed]
-        self.made = size / ways(bones.source_there[:passed], parts.degrees[self.maker])
-        self.read = size[self.tensor] / ways(bones.leg_there[legs], parts.degrees[self.unit])
-        self.back = parts.inventory.passed_back & clock.flows[self.maker]
-        self.leg_back = bones.leg_flows[legs]
+        size = template.source_bytes[:passed]
+        self.made = size / ways(template.source_there[:passed], parts.degrees[self.maker])
+        self.read = size[self.tensor] / ways(
+            template.leg_there[consumers], parts.degrees[self.unit]
+        )
+        self.backward = parts.inventory.passed_back & clock.flows[self.maker]
+        self.leg_back = template.leg_flows[consumers]
 
     def spans(self, working: Flags) -> Iterator[MemorySpan]:
         """Those on a device on which some units work."""
@@ -356,7 +364,7 @@ class _Passing:
         passing = on_device & ~self.kept & ~self.view
         last = self._over(working, passing, clock.read, np.maximum)
         yield MemorySpan(clock.reads[self.maker[passing]], last, self.made[passing], PASSING)
-        backward = on_device & self.back
+        backward = on_device & self.backward
         first = self._over(working & clock.flows, backward, clock.returns, np.minimum)
         # The gradient of a view becomes that of what it is a view of.
         until = np.where(
@@ -375,6 +383,6 @@ class _Passing:
     def _over(self, working: Flags, which: Flags, times: Ints, extreme: np.ufunc) -> Ints:
         """The first or the last time at some tensors' makers and those readers that are meant."""
         moments = times[self.maker]
-        legs = np.flatnonzero(which[self.tensor] & working[self.unit])
-        extreme.at(moments, self.tensor[legs], times[self.unit[legs]])
+        consumers = np.flatnonzero(which[self.tensor] & working[self.unit])
+        extreme.at(moments, self.tensor[consumers], times[self.unit[consumers]])
         return moments[which]

@@ -176,8 +176,8 @@ class _Draft:
     def finished(self) -> SavedTensors:
         layers = [self.layers.get(unit.name) for unit in self.units]
         number_of = {layer: number for number, layer in enumerate(dict.fromkeys(layers))}
-        ports = [port for unit in self.units for port in unit.outputs]
-        passed = [port.tensor for port in ports]
+        boundaries = [boundary for unit in self.units for boundary in unit.outputs]
+        passed = [boundary.tensor for boundary in boundaries]
         roots = [self.roots[name] for name in passed]
         views = [
             self.maker.get(root) != self.maker[name]
@@ -190,7 +190,9 @@ class _Draft:
             layer=np.array([number_of[layer] for layer in layers], np.int32),
             passed_root=np.array([self.number.get(r, FOREIGN) for r in roots], np.int32),
             passed_view=np.array(views, np.bool_),
-            passed_back=np.array([port.back is not None for port in ports], np.bool_),
+            passed_back=np.array(
+                [boundary.backward is not None for boundary in boundaries], np.bool_
+            ),
         )
 
     def _kinds(self) -> list[int]:
@@ -199,7 +201,7 @@ class _Draft:
         return [numbers.setdefault(signature, len(numbers)) for signature in alike]
 
     def _handled(self, unit: OpGroup) -> list[HandledTensors]:
-        leaving = {port.tensor for port in unit.outputs}
+        leaving = {boundary.tensor for boundary in unit.outputs}
         operators = [self.operators[member.operator] for member in unit.members]
         inside = {
             t.name for operator in operators for t in operator.outputs if t.name not in leaving

@@ -121,7 +121,7 @@ class ShardBytes:
     def _lying(self) -> ParameterBytes:
         """The parameters that lie with each unit, and what belongs to them."""
         sources, count = parameters_of(self.problem), len(self.problem.units)
-        unit = self.problem.bones.source_maker[sources]
+        unit = self.problem.template.source_maker[sources]
         each = (
             np.bincount(unit, weights=size, minlength=count) for size in lying_each(self, sources)
         )
@@ -257,8 +257,8 @@ def pieces(problem: StepModel, unit: int, cut: tuple[int, ...]) -> tuple[PieceBy
 
 def parameters_of(problem: StepModel) -> Ints:
     """The sources that are parameters, by number."""
-    bones = problem.bones
-    return np.flatnonzero(np.repeat(bones.parameters, np.diff(bones.source_start)))
+    template = problem.template
+    return np.flatnonzero(np.repeat(template.parameters, np.diff(template.source_start)))
 
 
 def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
@@ -266,11 +266,11 @@ def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
 
     Those that do not learn have neither gradients nor an optimizer's state.
     """
-    problem, bones, options = parts.problem, parts.problem.bones, parts.problem.options
-    unit = bones.source_maker[sources]
+    problem, template, options = parts.problem, parts.problem.template, parts.problem.options
+    unit = template.source_maker[sources]
     degrees = parts.degrees[unit]
-    share = bones.source_bytes[sources] / ways(bones.source_there[sources], degrees)
-    summed = bones.leg_back[problem.joined.first_leg[sources]] == PARTIAL
+    share = template.source_bytes[sources] / ways(template.source_there[sources], degrees)
+    summed = template.leg_back[problem.joined.first_leg[sources]] == PARTIAL
     copies = np.where(summed, parts.shards[unit], 1).prod(axis=1)
     wide = share * np.maximum(1.0, 4 / problem.joined.width[sources])
     numbers, copy = (wide, wide) if options.mixed else (share, np.zeros(len(share)))
@@ -279,7 +279,7 @@ def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
     if software.gradient_bytes:
         narrow = problem.joined.width[sources] == SIXTEEN_BITS
         held = np.where(narrow, share * software.gradient_bytes / SIXTEEN_BITS, held)
-    trained = bones.trained[sources]
+    trained = template.trained[sources]
     cut = np.ones(len(share))
     if options.zero:
         rows = _rows(problem, sources, degrees)
@@ -296,7 +296,7 @@ def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
 
 def _rows(problem: StepModel, sources: Ints, degrees: Ints) -> Ints:
     """[rows] of parameters: into what the largest pieces can be cut (`lower.buckets`)."""
-    shape, states = problem.joined.shape[sources], problem.bones.source_there[sources]
+    shape, states = problem.joined.shape[sources], problem.template.source_there[sources]
     for split in range(states.shape[1]):
         cut_rows = np.flatnonzero(states[:, split] >= 0)
         dim = states[cut_rows, split].astype(np.int64)

@@ -33,7 +33,7 @@ FIRST, ALIKE = 8, 3
 """Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 
-def sketches(bench: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
+def sketches(context: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
     """Sketches of all frames, the fastest that should fit first, then those that hold the least.
 
     There is one at least, however early somebody has had enough.
@@ -41,20 +41,20 @@ def sketches(bench: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolu
     solutions: list[CoarseSolution] = []
     best: dict[tuple[int, ...], float] = {}
     settled = False
-    for stages, micro in shapes(bench.question, bench.graph):
-        if bench.question.minimize == "time" and _more_and_more(best, stages):
+    for stages, micro in shapes(context.question, context.graph):
+        if context.question.minimize == "time" and _more_and_more(best, stages):
             best[stages] = float("inf")
         far = best.get(stages, 0.0) > FAR * min(best.values(), default=float("inf"))
         if (solutions and enough()) or far or (settled and not stages):
             continue
-        saved = list(_saved(bench, stages, micro))
+        saved = list(_saved(context, stages, micro))
         solutions += saved
-        for sketch in filter(bench.fits, saved):
+        for sketch in filter(context.fits, saved):
             best[stages] = min(sketch.estimate, best.get(stages, float("inf")))
             options = sketch.frame.options
             # Without a pipeline more micro-batches only save memory.
             settled = settled or not (stages or options.recompute or options.zero == 3)
-    return sorted(solutions, key=bench.order)
+    return sorted(solutions, key=context.order)
 
 
 def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...]) -> bool:
@@ -65,36 +65,36 @@ def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...
     return fewer >= fewest > FAR * min(best.values(), default=float("inf"))
 
 
-def _saved(bench: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator[CoarseSolution]:
+def _saved(context: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator[CoarseSolution]:
     """Layouts with one frame, saving more and more until they fit."""
-    allowed = savings(bench.question.constraints)
+    allowed = savings(context.question.constraints)
     fitting = False
     for recompute in (False, True):
         ways = [saving for saving in allowed if saving.recompute == recompute]
-        for sketch in _each(bench, stages, micro, ways):
-            fitting = fitting or bench.fits(sketch)
+        for sketch in _each(context, stages, micro, ways):
+            fitting = fitting or context.fits(sketch)
             yield sketch
         if fitting:
             return
 
 
 def _each(
-    bench: GraphContext, stages: tuple[int, ...], micro: int, allowed: list[MemorySaving]
+    context: GraphContext, stages: tuple[int, ...], micro: int, allowed: list[MemorySaving]
 ) -> Iterator[CoarseSolution]:
     """The layouts that cost the least with each saving, and those that weigh memory."""
     for saving in allowed:
-        frame = framed(bench.question, stages, micro, saving)
-        if not bench.possible(frame):
+        frame = framed(context.question, stages, micro, saving)
+        if not context.possible(frame):
             return
-        sketch = bench.sketch(frame, LayoutWeights(sums=SUMS), fine=False)
-        if not bench.legal(sketch):
+        sketch = context.sketch(frame, LayoutWeights(sums=SUMS), fine=False)
+        if not context.legal(sketch):
             return  # Micro-batches are too small for degrees that are fixed.
         yield sketch
-        if bench.fits(sketch) or saving.zero in (2, 3):
+        if context.fits(sketch) or saving.zero in (2, 3):
             continue
         for share in MEMORY:
-            weight = share * sketch.estimate / bench.room(sketch)
-            yield bench.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
+            weight = share * sketch.estimate / context.room(sketch)
+            yield context.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
 
 
 def varied(solutions: list[CoarseSolution]) -> list[CoarseSolution]:

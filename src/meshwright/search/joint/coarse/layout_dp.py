@@ -131,14 +131,14 @@ class LayoutDP:
         for node, kinds in enumerate(self._kinds):
             for kind, count in kinds.items():
                 costs = self.costing.unit(self._unit[kind], chosen[node][None], self._zero)
-                chain += count * float(costs.there[0] + costs.back[0])
+                chain += count * float(costs.forward[0] + costs.backward[0])
                 sums += count * float(costs.sums[0])
                 update += count * float(costs.update[0])
                 held += count * float(self._weigh(self._unit[kind], chosen[node][None])[0])
         for (i, j, kind, shared), count in self._joined.items():
-            leg = self.costing.leg(kind, chosen[i][None], chosen[j][None])
-            chain += count * float(leg.there[0, 0] + leg.back[0, 0]) / shared
-            sums += count * float(leg.sums[0, 0])
+            consumer = self.costing.consumer(kind, chosen[i][None], chosen[j][None])
+            chain += count * float(consumer.forward[0, 0] + consumer.backward[0, 0]) / shared
+            sums += count * float(consumer.sums[0, 0])
         return FactorTotals(chain, sums, update, held)
 
     def descend(self, chosen: Codes, weights: LayoutWeights) -> tuple[Codes, float]:
@@ -219,7 +219,9 @@ class LayoutDP:
         cost = np.zeros(len(choices))
         for kind, count in kinds.items():
             costs = self.costing.unit(self._unit[kind], choices, self._zero)
-            cost += count * weights.compute * (micro * (costs.there + costs.back) + costs.update)
+            cost += (
+                count * weights.compute * (micro * (costs.forward + costs.backward) + costs.update)
+            )
             cost += count * weights.sums * costs.sums
             if weights.memory:
                 cost += count * weights.memory * self._weigh(self._unit[kind], choices)
@@ -234,9 +236,11 @@ class LayoutDP:
         count: int,
         weights: LayoutWeights,
     ) -> Costs:
-        leg = self.costing.leg(kind, maker, reader)
+        consumer = self.costing.consumer(kind, maker, reader)
         part = self.costing.options.micro_batches / (shared if weights.together else 1)
-        return count * (part * (leg.there + leg.back) + weights.sums * leg.sums)
+        return count * (
+            part * (consumer.forward + consumer.backward) + weights.sums * consumer.sums
+        )
 
 
 def nodes(
@@ -256,9 +260,12 @@ def nodes(
             key = (places[unit.name][0], starts[unit.name] - starts[places[unit.name]], cuts[u])
             group[u] = first.setdefault(key, u)
     for bundle in joined:
-        for leg in bundle.legs if bundle.parameters else ():
-            if cuts[leg.unit] == cuts[bundle.maker] and group[leg.unit] != group[bundle.maker]:
-                old, new = sorted((group[leg.unit], group[bundle.maker]), reverse=True)
+        for consumer in bundle.consumers if bundle.parameters else ():
+            if (
+                cuts[consumer.unit] == cuts[bundle.maker]
+                and group[consumer.unit] != group[bundle.maker]
+            ):
+                old, new = sorted((group[consumer.unit], group[bundle.maker]), reverse=True)
                 group = [new if other == old else other for other in group]
     return [int(n) for n in np.unique(group, return_inverse=True)[1]]
 

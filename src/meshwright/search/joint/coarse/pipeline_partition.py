@@ -56,10 +56,10 @@ class PipelinePartitions:
         more = np.zeros(len(self._legs))
         for n, (kind, maker, reader) in enumerate(self._legs):
             near, far = (
-                self._costing.leg(kind, chosen[maker][None], codes[reader][None])
+                self._costing.consumer(kind, chosen[maker][None], codes[reader][None])
                 for codes in (chosen, beyond)
             )
-            more[n] = (far.there + far.back - near.there - near.back)[0, 0]
+            more[n] = (far.forward + far.backward - near.forward - near.backward)[0, 0]
         price = np.zeros(len(self._last))
         np.maximum.at(price, self._maker, more[self._leg])
         change = np.zeros(len(price) + 2)
@@ -72,5 +72,5 @@ class PipelinePartitions:
         loads = np.zeros(len(self._units))
         for n, ((_, node), unit) in enumerate(zip(self._units, self._first, strict=True)):
             costs = self._costing.unit(unit, chosen[node][None])
-            loads[n] = round(float(costs.there[0] + costs.back[0]))
+            loads[n] = round(float(costs.forward[0] + costs.backward[0]))
         return loads[self._unit]

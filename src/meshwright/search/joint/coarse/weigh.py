@@ -69,12 +69,15 @@ class MemoryWeigher:
     def _standing(self, number: int, roles: Codes) -> Costs:
         options, sizes = self._costing.options, self._costing.prices.table.sizes
         total = np.zeros(len(roles))
-        for source, leg, _ in self._costing.kept.get(number, ()):
+        for source, consumer, _ in self._costing.kept.get(number, ()):
             ways, copies = np.ones(len(roles)), np.ones(len(roles))
-            for split, state in enumerate(source.port.there):
+            for split, state in enumerate(source.boundary.forward):
                 degree = np.where(roles == split, sizes, 1).prod(axis=1)
                 ways = ways * (degree if state >= 0 else 1)
-                summed = leg.port.back is not None and leg.port.back[split] == PARTIAL
+                summed = (
+                    consumer.boundary.backward is not None
+                    and consumer.boundary.backward[split] == PARTIAL
+                )
                 along = (roles == split) & self._costing.shards
                 copies = copies * (np.where(along, sizes, 1).prod(axis=1) if summed else 1)
             share = source.bytes / ways

@@ -53,7 +53,7 @@ class Allowance:
     ) -> None:
         self._each = math.inf
         if proposals is not None:
-            self._each = proposals // (WHOLE_SIMULATION * len(trials.benches[0].units))
+            self._each = proposals // (WHOLE_SIMULATION * len(trials.contexts[0].units))
         self._trials, self._optimality, self._clock = trials, optimality, clock
         self._judged: CandidateEntry | None = None
         self._near = False
@@ -70,14 +70,14 @@ class Allowance:
             return True
         if kept.best is not self._judged:
             self._judged = kept.best
-            self._near = self._optimality.reached(kept.best, self._trials.benches, GOAL)
+            self._near = self._optimality.reached(kept.best, self._trials.contexts, GOAL)
         return self._near
 
 
 def by_degrees(
     question: PlanRequest,
     trials: Evaluator,
-    bench: GraphContext,
+    context: GraphContext,
     enough: Callable[[], bool],
     screening: Callable[[], bool],
 ) -> None:
@@ -85,12 +85,12 @@ def by_degrees(
     layers with attention.
     """
     try:
-        grid = Grid(bench.graph, question.cluster, choices(question))
+        grid = Grid(context.graph, question.cluster, choices(question))
     except InputError:
         return
-    search_grid(grid, partial(trials.configured, bench), enough, screening)
-    for config in trials.best_configured(bench, BEST):
-        for other in trials.benches:
+    search_grid(grid, partial(trials.configured, context), enough, screening)
+    for config in trials.best_configured(context, BEST):
+        for other in trials.contexts:
             if not enough():
                 trials.configured(other, config)
 
@@ -145,24 +145,24 @@ def kicked(trials: Evaluator, best: CandidateEntry, drawn: random.Random) -> Can
 
 def _moves(entry: CandidateEntry) -> Iterator[tuple[int, int, int]]:
     """Nodes, factors along which nothing sits at one coordinate, and roles."""
-    bench = entry.bench
-    for factor in range(len(bench.factors)):
+    context = entry.context
+    for factor in range(len(context.factors)):
         if any(is_at(role) for role in entry.roles[:, factor].tolist()):
             continue
-        for node, unit in _first(bench).items():
-            size, group = bench.factors[factor].size, bench.units[unit]
+        for node, unit in _first(context).items():
+            size, group = context.factors[factor].size, context.units[unit]
             cut = [s for s in range(len(group.splits)) if group.cuttable(s, size)]
             yield from ((node, factor, role) for role in (WHOLE, *cut))
 
 
-def _first(bench: GraphContext) -> dict[int, int]:
+def _first(context: GraphContext) -> dict[int, int]:
     """Of each node its first unit."""
-    return {node: unit for unit, node in reversed(list(enumerate(bench.node)))}
+    return {node: unit for unit, node in reversed(list(enumerate(context.node)))}
 
 
 def _moved(entry: CandidateEntry, node: int, factor: int, role: int) -> Codes | None:
     """All units of a node with another role; None if they have it."""
-    units = [unit for unit, unit_node in enumerate(entry.bench.node) if unit_node == node]
+    units = [unit for unit, unit_node in enumerate(entry.context.node) if unit_node == node]
     if (entry.roles[units, factor] == role).all():
         return None
     roles = entry.roles.copy()

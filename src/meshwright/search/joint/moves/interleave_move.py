@@ -25,14 +25,14 @@ def interleaved(trials: Evaluator, enough: Callable[[], bool]) -> None:
     """Simulate the best pipelines with virtual stages, more and more while they get faster."""
     for entry in _pipelines(trials)[:PIPELINES]:
         assert entry.sketch is not None
-        bench, options = entry.bench, entry.candidate.plan.options
-        if options.micro_batches % entry.sketch.frame.degree(bench.factors):
+        context, options = entry.context, entry.candidate.plan.options
+        if options.micro_batches % entry.sketch.frame.degree(context.factors):
             continue
         before = entry
         for runs in RUNS:
             if enough():
                 return
-            roles = bench.virtual(entry.sketch, runs)
+            roles = context.virtual(entry.sketch, runs)
             tried = trials.relaid(entry, replace(options, schedule="interleaved"), roles)
             if tried is None or trials.kept.score(tried) >= trials.kept.score(before):
                 break

@@ -57,7 +57,7 @@ def _worthwhile(trials: Evaluator, limit: Bytes) -> Iterator[CandidateEntry]:
     over = [other for other in trials.kept.ranked() if not other.candidate.fits(limit)]
     for entry in sorted(over, key=lambda other: other.step):
         options = entry.candidate.plan.options
-        key = id(entry.bench), entry.roles.tobytes(), options.micro_batches, options.sharded
+        key = id(entry.context), entry.roles.tobytes(), options.micro_batches, options.sharded
         if not options.recompute and key not in known:
             known.add(key)
             yield entry
@@ -67,7 +67,7 @@ def spared(
     trials: Evaluator, entry: CandidateEntry, limit: Bytes, enough: Callable[[], bool]
 ) -> None:
     """Simulate a plan with the fewest layers that must run again for it to fit."""
-    total = layer_count(entry.bench.graph)
+    total = layer_count(entry.context.graph)
     every = _rerun(trials, entry, 0) if total > 1 else None
     if every is None or not every.candidate.fits(limit):
         return
@@ -90,7 +90,7 @@ def _rerun(trials: Evaluator, entry: CandidateEntry, layers: int) -> CandidateEn
     a constraint.
     """
     options = replace(entry.candidate.plan.options, recompute=True, recompute_layers=layers)
-    known = trials.kept.known(entry.bench, options, entry.roles)
+    known = trials.kept.known(entry.context, options, entry.roles)
     return known or trials.relaid(entry, options, entry.roles)
 
 

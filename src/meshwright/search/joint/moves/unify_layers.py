@@ -43,7 +43,7 @@ def laid_alike(
         if late():
             return False
         try:
-            tried = best.bench.simulated(plan.origin, plan.options, roles)
+            tried = best.context.simulated(plan.origin, plan.options, roles)
         except InputError:
             return False  # Layers alike would leave a stage of a pipeline twice.
         good = tried.prediction.step <= most and tried.fits(question.memory)
@@ -51,7 +51,7 @@ def laid_alike(
         candidates.extend([tried] * good)
         return good
 
-    tidied(best.roles, best.bench.node, cheap)
+    tidied(best.roles, best.context.node, cheap)
     return candidates[-1] if candidates else None
 
 

@@ -111,8 +111,8 @@ class PlanResult(NamedTuple):
                     name,
                     str(candidate.plan.options.micro_batches),
                     format_seconds(candidate.prediction.step),
-                    _rate(made := throughput(*candidate), made.devices),
-                    _share(made.mfu),
+                    _rate(rates := throughput(*candidate), rates.devices),
+                    _share(rates.mfu),
                     format_gibibytes(candidate.prediction.memory.total),
                     "yes" if candidate.fits(question.memory) else "no",
                 )

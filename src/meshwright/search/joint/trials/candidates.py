@@ -23,7 +23,7 @@ class CandidateEntry(NamedTuple):
     """A candidate, and where it comes from."""
 
     candidate: Candidate
-    bench: GraphContext
+    context: GraphContext
     roles: Codes
     sketch: CoarseSolution | None
 
@@ -48,25 +48,25 @@ class CandidatePool:
         """How many plans there have been."""
         return len(self._seen)
 
-    def seen(self, bench: GraphContext, options: Options, roles: Codes) -> bool:
+    def seen(self, context: GraphContext, options: Options, roles: Codes) -> bool:
         """Whether a plan has been simulated."""
-        return (id(bench), options, roles.tobytes()) in self._seen
+        return (id(context), options, roles.tobytes()) in self._seen
 
-    def known(self, bench: GraphContext, options: Options, roles: Codes) -> CandidateEntry | None:
+    def known(self, context: GraphContext, options: Options, roles: Codes) -> CandidateEntry | None:
         """The candidate of a plan; None if it has not been simulated, or breaks a constraint."""
-        return self._seen.get((id(bench), options, roles.tobytes()))
+        return self._seen.get((id(context), options, roles.tobytes()))
 
     def add(
-        self, candidate: Candidate, bench: GraphContext, sketch: CoarseSolution | None
+        self, candidate: Candidate, context: GraphContext, sketch: CoarseSolution | None
     ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
         plan = candidate.plan
-        roles = bench.codes([plan.layout[unit.name] for unit in bench.units])
-        key = id(bench), plan.options, roles.tobytes()
+        roles = context.codes([plan.layout[unit.name] for unit in context.units])
+        key = id(context), plan.options, roles.tobytes()
         if violations(plan, self._question.constraints):
             self._seen[key] = None
             return None
-        entry = self._seen[key] = CandidateEntry(candidate, bench, roles, sketch)
+        entry = self._seen[key] = CandidateEntry(candidate, context, roles, sketch)
         self._entries.append(entry)
         if self.best is None or self.score(entry) < self.score(self.best):
             self.best = entry

@@ -58,70 +58,70 @@ class Evaluator:
         """`better` is told of every plan that is better than all before."""
         self._question, self._enough, self._better = question, enough, better
         self._prices, self._operators = prices, operators
-        self.benches: list[GraphContext] = []
+        self.contexts: list[GraphContext] = []
         self._steps: dict[int, tuple[str, ...]] = {}
         self.kept = CandidatePool(question)
         self._configured: dict[tuple[int, ParallelConfig], CandidateEntry | None] = {}
 
-    def bench(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> GraphContext:
+    def context(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> GraphContext:
         """The bench of a graph that some rewrites led to; equal graphs share one."""
-        for bench in self.benches:
-            if bench.graph == graph:
-                return bench
-        bench = GraphContext(self._question, graph, self._prices, self._operators)
-        self.benches.append(bench)
-        self._steps[id(bench)] = steps
-        return bench
+        for context in self.contexts:
+            if context.graph == graph:
+                return context
+        context = GraphContext(self._question, graph, self._prices, self._operators)
+        self.contexts.append(context)
+        self._steps[id(context)] = steps
+        return context
 
-    def steps(self, bench: GraphContext) -> tuple[str, ...]:
+    def steps(self, context: GraphContext) -> tuple[str, ...]:
         """The rewrites that led to the graph of a bench."""
-        return self._steps[id(bench)]
+        return self._steps[id(context)]
 
     def simulated(self, plan: Plan) -> Candidate:
         """A plan with what is predicted of it."""
         return Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
 
     def add(
-        self, candidate: Candidate, bench: GraphContext, sketch: CoarseSolution | None = None
+        self, candidate: Candidate, context: GraphContext, sketch: CoarseSolution | None = None
     ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
-        entry = self.kept.add(candidate, bench, sketch)
+        entry = self.kept.add(candidate, context, sketch)
         if entry is not None and entry is self.kept.best:
             self._better(entry)
         return entry
 
-    def configured(self, bench: GraphContext, config: ParallelConfig) -> ConfigOutcome | None:
+    def configured(self, context: GraphContext, config: ParallelConfig) -> ConfigOutcome | None:
         """How good a configuration is; None if it breaks a constraint or does not divide."""
-        key = id(bench), config
+        key = id(context), config
         if key not in self._configured:
-            self._configured[key] = self._laid_by_degrees(bench, config)
+            self._configured[key] = self._laid_by_degrees(context, config)
         entry = self._configured[key]
         if entry is None:
             return None
         over, value, _ = self.kept.score(entry)
         return ConfigOutcome(over, value, entry.step)
 
-    def best_configured(self, bench: GraphContext, count: int) -> list[ParallelConfig]:
+    def best_configured(self, context: GraphContext, count: int) -> list[ParallelConfig]:
         """The best configurations of a graph so far."""
         every = self._configured.items()
-        entries = [(config, entry) for (of, config), entry in every if of == id(bench) and entry]
+        entries = [(config, entry) for (of, config), entry in every if of == id(context) and entry]
         entries.sort(key=lambda pair: self.kept.score(pair[1]))
         return [config for config, _ in entries[:count]]
 
     def _laid_by_degrees(
-        self, bench: GraphContext, config: ParallelConfig
+        self, context: GraphContext, config: ParallelConfig
     ) -> CandidateEntry | None:
         try:
-            plan = configured(bench.graph, self._question.cluster, config)
+            plan = configured(context.graph, self._question.cluster, config)
         except InputError:
             return None
         if violations(plan, self._question.constraints):
             return None
-        return self.add(self.simulated(plan), bench)
+        return self.add(self.simulated(plan), context)
 
     def explore(
         self,
-        bench: GraphContext,
+        context: GraphContext,
         solutions: list[CoarseSolution],
         weights: Sequence[LayoutWeights],
         late: Callable[[], bool] = lambda: False,
@@ -133,7 +133,7 @@ class Evaluator:
         for sketch in varied(solutions):
             if self._enough():
                 break
-            entry = self._try(bench, sketch)
+            entry = self._try(context, sketch)
             if entry is not None:
                 tried.append(entry)
         ranked = [
@@ -141,18 +141,18 @@ class Evaluator:
         ]
         leading = list(weights)
         for frame in finer(
-            ranked, [solution.frame for solution in solutions if bench.fits(solution)]
+            ranked, [solution.frame for solution in solutions if context.fits(solution)]
         ):
-            leading = self._laid_out(bench, frame, leading, late)[:LEADING] or leading
+            leading = self._laid_out(context, frame, leading, late)[:LEADING] or leading
         return leading[:LEADING]
 
     def change(self, entry: CandidateEntry, frame: GlobalConfig) -> None:
         """Simulate a plan with other options, if it can be cut so."""
-        bench = entry.bench
+        context = entry.context
         if entry.sketch is not None:
-            sketch = bench.again(entry.sketch, frame)
+            sketch = context.again(entry.sketch, frame)
             if sketch is not None:
-                self._try(bench, sketch)
+                self._try(context, sketch)
         else:
             self.relaid(entry, frame.options, entry.roles)
 
@@ -160,19 +160,19 @@ class Evaluator:
         self, entry: CandidateEntry, options: Options, roles: Codes
     ) -> CandidateEntry | None:
         """Simulate a plan with other options or roles; None if it has been, or cannot be cut so."""
-        bench = entry.bench
-        if self.kept.seen(bench, options, roles):
+        context = entry.context
+        if self.kept.seen(context, options, roles):
             return None
         origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
         try:
-            candidate = bench.simulated(origin, options, roles)
+            candidate = context.simulated(origin, options, roles)
         except InputError:
             return None  # Micro-batches are too small, or go through a stage twice.
-        return self.add(candidate, bench)
+        return self.add(candidate, context)
 
     def _laid_out(
         self,
-        bench: GraphContext,
+        context: GraphContext,
         frame: GlobalConfig,
         weights: Sequence[LayoutWeights],
         late: Callable[[], bool],
@@ -182,20 +182,20 @@ class Evaluator:
         for n, weighting in enumerate(weights):
             if self._enough() or late():
                 break
-            entry = self._try(bench, bench.sketch(frame, weighting, fine=True))
+            entry = self._try(context, context.sketch(frame, weighting, fine=True))
             if entry is not None:
                 scored.append((self.kept.score(entry), n))
         return [weights[n] for _, n in sorted(scored)]
 
-    def _try(self, bench: GraphContext, sketch: CoarseSolution) -> CandidateEntry | None:
+    def _try(self, context: GraphContext, sketch: CoarseSolution) -> CandidateEntry | None:
         """Simulate a sketch; None if its plan has been or a rewritten graph cannot be cut so."""
-        roles, options = bench.roles(sketch), sketch.frame.options
-        if self.kept.seen(bench, options, roles):
+        roles, options = context.roles(sketch), sketch.frame.options
+        if self.kept.seen(context, options, roles):
             return None
-        stages = sketch.frame.degree(bench.factors)
+        stages = sketch.frame.degree(context.factors)
         origin = f"joint: {stages} stages" if stages > 1 else "joint"
         try:
-            candidate = bench.simulated(origin, options, roles)
+            candidate = context.simulated(origin, options, roles)
         except InputError:
             return None  # Micro-batches that the graph as it was written could be cut into.
-        return self.add(candidate, bench, sketch)
+        return self.add(candidate, context, sketch)

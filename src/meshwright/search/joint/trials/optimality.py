@@ -33,25 +33,25 @@ class Optimality:
         self._known: dict[tuple[int, int], tuple[OperatorGraph, float, float]] = {}
         """By graph and micro-batches: the graph, seconds, and how many were asked for."""
 
-    def bound(self, best: CandidateEntry, benches: Sequence[GraphContext]) -> float:
+    def bound(self, best: CandidateEntry, contexts: Sequence[GraphContext]) -> float:
         """Seconds that no plan of these graphs is faster than; those of the plan at most."""
         micro = sorted({1, best.candidate.plan.options.micro_batches}, reverse=True)
         least = float(best.step)
         # The best graph's bound is likely to be the lowest, and none above it counts.
-        for bench in sorted(benches, key=lambda other: other is not best.bench):
+        for context in sorted(contexts, key=lambda other: other is not best.context):
             for count in micro:
-                least = min(least, self._of(bench, count, min(least, TIGHT * best.step)))
+                least = min(least, self._of(context, count, min(least, TIGHT * best.step)))
         return least
 
-    def gap(self, best: CandidateEntry | None, benches: Sequence[GraphContext]) -> float:
+    def gap(self, best: CandidateEntry | None, contexts: Sequence[GraphContext]) -> float:
         """By how much a plan is longer than its bound, as a share; infinite if it does not fit."""
         if best is None or not best.candidate.fits(self._question.memory):
             return math.inf
-        bound = self.bound(best, benches)
+        bound = self.bound(best, contexts)
         return best.step / bound - 1 if bound else math.inf
 
     def reached(
-        self, best: CandidateEntry | None, benches: Sequence[GraphContext], goal: float
+        self, best: CandidateEntry | None, contexts: Sequence[GraphContext], goal: float
     ) -> bool:
         """Whether a plan is as near to its bound as is wanted; asks for bounds only where those
         known leave it open.
@@ -66,10 +66,10 @@ class Optimality:
         least = min((seconds for _, seconds, _ in self._known.values()), default=math.inf)
         if best.step > (1 + goal) * least:
             return False
-        return self.gap(best, benches) <= goal
+        return self.gap(best, contexts) <= goal
 
-    def _of(self, bench: GraphContext, micro: int, wanted: float) -> float:
-        graph = bench.graph
+    def _of(self, context: GraphContext, micro: int, wanted: float) -> float:
+        graph = context.graph
         _, known, asked = self._known.get((id(graph), micro), (graph, 0.0, 0.0))
         if max(known, asked) < wanted:
             bound = lower_bound(
