@@ -39,7 +39,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors, factorizations
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.facts import facts_of
+from meshwright.baselines.degrees.facts import transformer_facts
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.alpha_beta import Pricer
@@ -150,7 +150,7 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 def configurations(question: PlanRequest) -> list[ParallelConfig]:
     """The whole grid."""
-    facts, devices = facts_of(question.graph), question.cluster.devices
+    facts, devices = transformer_facts(question.graph), question.cluster.devices
     configs = []
     for tensor, context, pipeline, data in factorizations(devices, (devices,) * 4):
         each = facts.samples // data

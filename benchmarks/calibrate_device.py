@@ -29,7 +29,7 @@ import torch
 from meshwright.base.units import Seconds, format_bytes, format_seconds
 from meshwright.calibrate.calls import calls_to_measure
 from meshwright.calibrate.profile_calls import CallCalibration, calibrate
-from meshwright.calibrate.provenance import origin_of
+from meshwright.calibrate.provenance import price_origin
 from meshwright.capture.load import load_model
 from meshwright.cost.table import Origin
 from meshwright.graph.model import Call, OperatorGraph
@@ -124,7 +124,7 @@ class Session:
         self.out = Path(arguments.out)
         self.prices = self.out / PRICES
         command = shlex.join(["python3", *sys.argv[: sys.argv.index(WORKER)]])
-        self.findings = _found(self.out) or Findings(origin=origin_of(self.device, command))
+        self.findings = _found(self.out) or Findings(origin=price_origin(self.device, command))
         lost = self.out / LOST
         self.lost = frozenset(lost.read_text().splitlines() if lost.exists() else ())
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from meshwright import Cluster, capture_model, find_plan
 from meshwright.cost.tables import pricer_of
-from meshwright.explain.confirm import confirmed, constraints_of
+from meshwright.explain.confirm import confirm_decisions, constraints_of
 from meshwright.explain.decisions import explain
 from meshwright.explain.evaluate_plan import question_of
 from meshwright.graph.model import OperatorGraph
@@ -66,7 +66,7 @@ def rows(name: str, budget: float) -> list[dict[str, object]]:
         memory=question.memory,
         deadline=time.monotonic() + budget,
     )
-    searches = confirmed(
+    searches = confirm_decisions(
         plan, question_of(plan, question.memory), decisions, Budget.of(budget), step=prediction.step
     )
     *_, again = (decisions, *searches)

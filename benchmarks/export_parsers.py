@@ -24,7 +24,7 @@ from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.export.write import exported
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 
 MODEL = (
     "zoo:llama3-8b?layers=6&hidden=256&heads=16&key_value_heads=16&inner=768&vocabulary=2048"
@@ -57,7 +57,7 @@ def configurations(devices: int) -> Iterator[ParallelConfig]:
 
 def write_all(folder: Path) -> int:
     """Files of all plans, a folder each; how many plans."""
-    graph = in_dtype(load_model(MODEL, 64).graph, "bfloat16")
+    graph = cast_graph(load_model(MODEL, 64).graph, "bfloat16")
     count = 0
     for nodes in (1, 2, 4):
         cluster = Cluster.named("dgx-h100", node=nodes)

@@ -201,7 +201,7 @@ def train(case: Case, folder: Path, rank: int) -> None:
     """One rank: the script's training; the first rank compares."""
     torch.set_num_threads(1)
     from meshwright.capture.source.example import Example
-    from meshwright.run.single_device import train_alone
+    from meshwright.run.single_device import train_on_one_device
 
     sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location("train_plan", folder / "train_plan.py")
@@ -248,7 +248,7 @@ def train(case: Case, folder: Path, rank: int) -> None:
         )
         leaves = torch.utils._pytree.tree_leaves((inputs, dict(named), targets))
         batch = tuple(leaf for leaf in leaves if torch.is_tensor(leaf))
-        alone = train_alone(
+        alone = train_on_one_device(
             example, [batch] * STEPS, lambda weights: torch.optim.SGD(weights, lr=RATE), device
         )
         (folder / "row.json").write_text(json.dumps(compared(every, losses, alone)))

@@ -25,10 +25,10 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Measurement, Plan
-from meshwright.run.launch.gpus import sharing_service
+from meshwright.run.launch.gpus import mps_service
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import TrainingTask
 from support.training_bodies import trains_each
@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 @cache
 def _graph(model: str, dtype: str) -> OperatorGraph:
-    return in_dtype(load_model(MODELS[model], BATCH).graph, dtype)
+    return cast_graph(load_model(MODELS[model], BATCH).graph, dtype)
 
 
 def cases() -> Iterator[Case]:
@@ -159,7 +159,7 @@ def main(words: Sequence[str]) -> None:
         for dtype in DTYPES:
             if not named or named <= {model, dtype}:
                 chosen = [case for case in cases() if (case.model, case.dtype) == (model, dtype)]
-                with sharing_service(), RESULTS.open("ab") as file:
+                with mps_service(), RESULTS.open("ab") as file:
                     file.write(b"".join(msgspec.json.encode(r) + b"\n" for r in measure(chosen)))
 
 

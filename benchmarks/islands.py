@@ -20,7 +20,7 @@ from meshwright.cluster.degraded import degraded
 from meshwright.cluster.island_toml import named_machine, parse_machine
 from meshwright.cluster.islands import IslandCluster, Machine
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.islands.planner import best_island_plan
@@ -90,7 +90,7 @@ def planned(name: str, budget: str) -> None:
     machine, model, batch = machines()[name]
     assert isinstance(machine, IslandCluster)
     dtype = "float16" if "V100" in name else "bfloat16"
-    graph = in_dtype(load_model(model, batch, {}).graph, dtype)
+    graph = cast_graph(load_model(model, batch, {}).graph, dtype)
     begin, used = time.monotonic(), time.process_time()
     question = IslandQuestion(graph=graph, cluster=machine, training=Options(mixed=True))
     answer = best_island_plan(question, Budget.parse(budget))

@@ -16,7 +16,7 @@ import msgspec
 
 from meshwright.base.units import Bytes, parse_bytes
 from meshwright.capture.load import load_model
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
@@ -58,7 +58,7 @@ def question_of(case: Case) -> PlanRequest:
     graph = load_model(case.model, case.batch).graph
     cluster = cluster_of(case.cluster)
     return PlanRequest(
-        graph=in_dtype(graph, "bfloat16") if case.half else graph,
+        graph=cast_graph(graph, "bfloat16") if case.half else graph,
         cluster=cluster,
         memory=parse_bytes(case.memory) if case.memory else Bytes(cluster.device.memory),
         training=Options(mixed=case.half),

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.run.health.watchdog import EXIT_CODE
@@ -84,7 +84,7 @@ class Failure(NamedTuple):
 
 def plans(source: str) -> list[Plan]:
     """Split by samples and channels; and with sharded optimizers, micro-batches and stages."""
-    graph = in_dtype(load_model(source, BATCH).graph, "float64")
+    graph = cast_graph(load_model(source, BATCH).graph, "float64")
     groups = units(graph)
     cluster = Cluster.named("laptop").resized({"process": RANKS})
 

@@ -22,7 +22,7 @@ from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.full import EngineScratch
 from meshwright.simulate.layout_space import LayoutSpace, space
-from meshwright.simulate.move import MoveBuffers, MoveUndo, apply, board, take_back, undo
+from meshwright.simulate.move import MoveBuffers, MoveUndo, apply, move_buffers, undo, undo_move
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 from task_graphs import compiled
@@ -70,7 +70,7 @@ def tried(
         where[2] = min(where[2], makespan)
         where[4] += makespan < where[3]
         where[5] += 1
-        take_back(now.tasks, now.roles, now.room.moved, log)
+        undo_move(now.tasks, now.roles, now.room.moved, log)
     return FOUND
 
 
@@ -84,7 +84,7 @@ def judged(problem: StepModel, comparison: Comparison) -> Ints:
     work, timeline = full.scratch(problem.tasks), full.timeline_of(problem.tasks)
     unit, roles = np.zeros(1, np.int32), np.zeros((1, len(problem.factors)), np.int8)
     while True:
-        status = tried(board(problem), log, room, work, timeline, unit, roles, where)
+        status = tried(move_buffers(problem), log, room, work, timeline, unit, roles, where)
         if status == FOUND:
             return where
         problem.supply(status)

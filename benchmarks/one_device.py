@@ -31,7 +31,7 @@ from meshwright.capture.load import load_example, load_model
 from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.capture.source.example import Step
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.file import load_plan
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
@@ -82,7 +82,7 @@ def planned(path: str) -> Plan:
         return load_plan(path)
     source, batch, *dtype = path.split("@")
     graph = load_model(source, int(batch)).graph
-    graph = in_dtype(graph, dtype[0]) if dtype else graph
+    graph = cast_graph(graph, dtype[0]) if dtype else graph
     layouts = [Layout(()) for _ in units(graph)]
     plan = Plan.of("plain", graph, Cluster.named("h200", gpu=1), layouts, Options(optimizer="adam"))
     return msgspec.structs.replace(plan, model=source)

@@ -51,7 +51,7 @@ from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import Optimizer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.plan.model import Plan
@@ -243,7 +243,7 @@ def bounded(result: Result) -> Result:
 def _asked(row: Row) -> tuple[OperatorGraph, Cluster]:
     graph = load_model(f"zoo:{row.model}", row.batch * row.devices).graph
     cluster = Cluster.named(row.cluster).resized(row.sizes)
-    return (in_dtype(graph, row.dtype) if row.dtype else graph), cluster
+    return (cast_graph(graph, row.dtype) if row.dtype else graph), cluster
 
 
 def flat(cluster: Cluster) -> Cluster:

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from meshwright.base.files import write_whole
+from meshwright.base.files import write_atomically
 from meshwright.report.text.published import describe_published
 from meshwright.validate.bands import bands_of
 from meshwright.validate.published.folds import folds_of
@@ -118,7 +118,7 @@ def main() -> None:
         print(f"{count:4} {reason}")
     if args.bands:
         text = msgspec.json.format(msgspec.json.encode(bands_of(judged)), indent=1)
-        write_whole(args.bands, text + b"\n")
+        write_atomically(args.bands, text + b"\n")
 
 
 if __name__ == "__main__":

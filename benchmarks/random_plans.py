@@ -30,7 +30,7 @@ import torch
 
 from meshwright.base.units import Seconds
 from meshwright.lower.script import Script
-from meshwright.run.launch.gpus import sharing_service
+from meshwright.run.launch.gpus import mps_service
 from meshwright.run.launch.ranks import Home, RankError
 from support.drawn_plans import MODELS, Drawn, drawn_plans
 from support.found_plans import MACHINES, found_plan
@@ -92,7 +92,7 @@ def main(words: list[str]) -> int:
             every = drawn_plans(int(seed), TRACED, dtype)
             drawn = enumerate(islice(every, int(count)))
             plans = (numbered for numbered in drawn if numbered[0] not in done)
-        with sharing_service() if home else nullcontext():
+        with mps_service() if home else nullcontext():
             known += _run(series, plans, backend, home)
     _print_totals(known)
     return 0 if all(row.right for row in known) else 1

@@ -15,7 +15,7 @@ import msgspec
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
@@ -52,7 +52,7 @@ def main() -> None:
     print("model, batch | operators | predicted ms | merged: operators | predicted ms")
     for source, batch, dtype in CASES:
         graph = load_model(source, batch).graph
-        graph = graph if dtype is None else in_dtype(graph, dtype)
+        graph = graph if dtype is None else cast_graph(graph, dtype)
         shown = []
         for kind, variant in (("plain", graph), ("merged", merged(graph))):
             layouts = [Layout(()) for _ in units(variant)]

@@ -25,13 +25,13 @@ from meshwright.search.mcmc.metropolis import (
     PROPOSED,
     Engine,
     MetropolisChain,
-    desk,
-    stroll,
+    chain_buffers,
+    run_metropolis,
 )
 from meshwright.simulate import full, simulation
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
-from meshwright.simulate.move import board, undo
+from meshwright.simulate.move import move_buffers, undo
 from meshwright.simulate.problem import StepModel
 
 MODELS = (
@@ -57,7 +57,7 @@ def lay_data_parallel(problem: StepModel) -> None:
 def walked(problem: StepModel, engine: Engine, proposals: int) -> tuple[float, list[int]]:
     """Microseconds a proposal of a walk from data parallelism, and where it went."""
     lay_data_parallel(problem)
-    room, log, table = space(problem), undo(problem, LONGEST), desk(problem, engine)
+    room, log, table = space(problem), undo(problem, LONGEST), chain_buffers(problem, engine)
     cost = full.simulate(problem.tasks).makespan
     walk = MetropolisChain(
         random=np.array([1], np.uint64),
@@ -68,9 +68,9 @@ def walked(problem: StepModel, engine: Engine, proposals: int) -> tuple[float, l
     walk.number[COST] = walk.number[BEST] = cost
     spent = 0.0
     while walk.number[PROPOSED] < proposals:
-        now, left = board(problem), int(proposals - walk.number[PROPOSED])
+        now, left = move_buffers(problem), int(proposals - walk.number[PROPOSED])
         began = time.process_time()
-        status = stroll(now, log, room, walk, table, left)
+        status = run_metropolis(now, log, room, walk, table, left)
         spent += time.process_time() - began
         if status != FOUND:
             problem.supply(status)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.graph.counts import gradients_of
+from meshwright.graph.counts import input_needs_grad
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.search.joint.algebra.explore_rewrites import (
@@ -24,7 +24,7 @@ from meshwright.search.joint.algebra.explore_rewrites import (
     variants,
 )
 from meshwright.search.joint.algebra.segments import GraphSegment, gradients_within, segments
-from meshwright.search.joint.algebra.stitch import recomposed
+from meshwright.search.joint.algebra.stitch import stitch_segments
 
 SecondsOf = Callable[[Call, Wanted], float]
 """Both passes of an operator, the backward one for the gradients that are wanted."""
@@ -65,7 +65,7 @@ def sequential(
         if piece.alike == number
     }
     return Sequential(
-        graph=recomposed(graph, pieces, [best[piece.alike].graph for piece in pieces]),
+        graph=stitch_segments(graph, pieces, [best[piece.alike].graph for piece in pieces]),
         chains=tuple(variant.chain for variant in best.values()),
         seconds=sum(float(best[piece.alike].costs[0, 0]) for piece in pieces),
     )
@@ -78,7 +78,7 @@ def one_device(segment: GraphSegment, seconds_of: SecondsOf) -> Evaluate:
         needing = gradients_within(segment, graph)
         total = 0.0
         for operator in graph.operators:
-            wanted = gradients_of(operator, needing)
+            wanted = input_needs_grad(operator, needing)
             flowing = any(tensor.name in needing for tensor in operator.outputs)
             total += seconds_of(graph.call(operator), wanted if flowing else (False,) * len(wanted))
         return np.full((1, 1), total)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.base.files import write_whole
+from meshwright.base.files import write_atomically
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,6 +20,6 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(InputError, match=r"cannot write .*plan.json.* \(No space left on device\)"):
-        write_whole(tmp_path / "plan.json", b"new")
+        write_atomically(tmp_path / "plan.json", b"new")
     assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
     assert (tmp_path / "plan.json").read_bytes() == b"old"

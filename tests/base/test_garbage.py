@@ -6,19 +6,19 @@ import gc
 
 import pytest
 
-from meshwright.base.garbage import THRESHOLDS, rarely_collected
+from meshwright.base.garbage import THRESHOLDS, reduced_garbage_collection
 
 
 def test_work_changes_how_often_and_leaves_it_as_it_was() -> None:
     before = gc.get_threshold()
-    with rarely_collected():
+    with reduced_garbage_collection():
         assert gc.get_threshold() == THRESHOLDS
         assert gc.get_freeze_count() > 0
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
 
 
-@rarely_collected()
+@reduced_garbage_collection()
 def failing() -> None:
     raise KeyError
 

@@ -9,7 +9,7 @@ import pytest
 
 from meshwright.cluster.model import CommOverhead
 from meshwright.run.launch.ranks import run_ranks
-from meshwright.run.launch.thread_affinity import keep_to_a_core, keep_to_a_share
+from meshwright.run.launch.thread_affinity import pin_to_core_share, pin_to_one_core
 from support.wire_bodies import core_of_this_rank, measured_toll, policies_of_gloo
 
 pytestmark = pytest.mark.ranks
@@ -38,7 +38,7 @@ def test_who_has_cores_to_spare_keeps_them(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: chosen.append(set(cores)))
     for ranks in (4, 5, 16):
-        keep_to_a_core(ranks - 1, ranks)
+        pin_to_one_core(ranks - 1, ranks)
     assert chosen == [{6}, {7}]
 
 
@@ -47,6 +47,6 @@ def test_ranks_of_nccl_share_the_cores_out(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: chosen.append(set(cores)))
     for rank in range(3):
-        keep_to_a_share(rank, 3)
-    keep_to_a_share(0, 16)
+        pin_to_core_share(rank, 3)
+    pin_to_core_share(0, 16)
     assert chosen == [{0, 1}, {2, 3, 4}, {5, 6, 7}]

@@ -12,7 +12,7 @@ from meshwright.base.units import Seconds
 from meshwright.calibrate import profile_calls as room
 from meshwright.calibrate.calls import calls_to_measure
 from meshwright.calibrate.profile_calls import CallCalibration, Failure, calibrate
-from meshwright.calibrate.provenance import origin_of
+from meshwright.calibrate.provenance import price_origin
 from meshwright.capture.load import load_model
 from meshwright.cost.table import MeasuredCall, load_table
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec, Tensor
@@ -115,7 +115,7 @@ def test_a_calibration_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert file.read_text().startswith(first)
     table = load_table(file)
     assert [row.call for row in table.rows] == [relu(4), relu(5), relu(6)]
-    assert table.origin == origin_of(CPU, "meshwright calibrate")
+    assert table.origin == price_origin(CPU, "meshwright calibrate")
 
 
 @pytest.mark.parametrize("cut", [1, 20])

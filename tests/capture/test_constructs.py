@@ -21,7 +21,7 @@ from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_model
 from meshwright.capture.source.example import Example, Step
-from meshwright.capture.trace.fake_tensors import faked
+from meshwright.capture.trace.fake_tensors import with_fake_tensors
 from meshwright.graph.check import check
 
 SIZE = 8
@@ -215,7 +215,7 @@ def test_meta_tensors_lie_on_the_cpu_while_they_are_traced() -> None:
         example = Example(model=Scaled(), inputs=(torch.randn(4, SIZE),))
     before = dict(example.model.named_parameters())
     step = Step(example)
-    with faked(step, example.inputs) as inputs:
+    with with_fake_tensors(step, example.inputs) as inputs:
         assert all(isinstance(value, Tensor) and value.device.type == "cpu" for value in inputs)
         assert {parameter.device.type for parameter in step.parameters()} == {"cpu"}
     graph = capture(example)

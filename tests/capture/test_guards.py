@@ -20,7 +20,7 @@ from meshwright.capture.source.example import Example, Step
 from meshwright.graph.batch import with_batch
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 
@@ -196,7 +196,7 @@ def test_a_guard_survives_text_and_json_and_changes_of_the_graph() -> None:
     (guard,) = graph.guards
     other = msgspec.structs.replace(graph, guards=(msgspec.structs.replace(guard, value=False),))
     assert canonical_hash(other) != canonical_hash(graph)
-    for changed in (in_dtype(graph, "float64"), with_batch(graph, 2)):
+    for changed in (cast_graph(graph, "float64"), with_batch(graph, 2)):
         assert changed.guards == graph.guards
         assert check(changed) == ()
     assert with_batch(graph, 2).checks[0].inputs == ("inputs.1",)

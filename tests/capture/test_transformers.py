@@ -15,7 +15,7 @@ from meshwright.capture.load import load_model
 from meshwright.capture.source.example import Example
 from meshwright.capture.source.options import parse_source
 from meshwright.capture.transformers import example_of_class
-from meshwright.capture.transformers.tiny import shrunk
+from meshwright.capture.transformers.tiny import small_settings
 from meshwright.graph.check import check
 
 with warnings.catch_warnings():
@@ -162,8 +162,8 @@ def test_groups_of_experts_and_of_an_image_s_tokens_stay_whole() -> None:
     """Two groups of two experts, a second layer that has them, and a token for each patch."""
     large = {"n_routed_experts": 256, "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3}
     small = {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
-    assert shrunk(large) == small
-    assert shrunk({"mm_tokens_per_image": 256, "head_dim": None}) == {
+    assert small_settings(large) == small
+    assert small_settings({"mm_tokens_per_image": 256, "head_dim": None}) == {
         "mm_tokens_per_image": 4,
         "head_dim": 16,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.capture.load import load_model
-from meshwright.capture.recognised.disagreeing import doubted
+from meshwright.capture.recognised.disagreeing import with_opaque_mismatches
 from meshwright.capture.recognised.independence import independent_dims, with_independent_samples
 from meshwright.graph.check import check
 from meshwright.graph.model import Call, Spec
@@ -69,10 +69,10 @@ operator first: y: float32[batch=4, width=3] = linear(x, table)
 operator second: z: float32[batch=4, width=3] = relu(y)
 output z""")
     assert check(graph)
-    kept = doubted(graph)
+    kept = with_opaque_mismatches(graph)
     assert [operator.kind for operator in kept.operators] == ["aten.linear", "relu"]
     assert check(kept) == ()
-    assert doubted(kept) is kept
+    assert with_opaque_mismatches(kept) is kept
     assert with_independent_samples(kept).operators == kept.operators
 
 
@@ -82,5 +82,5 @@ input x: int64[batch=4, width=8]
 input w: float32[out=4, in=8]
 operator product: y: float32[batch=4, out=4] = linear(x, w)
 output y""")
-    assert doubted(graph) is graph
+    assert with_opaque_mismatches(graph) is graph
     assert check(graph)

@@ -13,7 +13,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
 from meshwright.sharding.placement import placements
-from meshwright.simulate.collective_ways import of_program
+from meshwright.simulate.collective_ways import way_of_program
 from support.machines import machine
 
 
@@ -30,7 +30,7 @@ def test_devices_together_send_what_the_simulator_says(
                 cluster=cluster, placement=placement, reduce=("data",), program=priced.program
             )
             sent = [plan.recipe(d).sent(elements, item) for d in range(cluster.devices)]
-            moved = of_program(space, priced, elements * item).moved * elements * item
+            moved = way_of_program(space, priced, elements * item).moved * elements * item
             assert sum(sent) == pytest.approx(moved, rel=1e-12), str(priced.program)
 
 

@@ -14,7 +14,12 @@ from meshwright.base.units import Bytes
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.cli.check_options import Given, require_own_software, written
 from meshwright.cluster.model import Cluster
-from meshwright.cluster.software import KNOWN, describe_software, megatron_software, run_by
+from meshwright.cluster.software import (
+    KNOWN,
+    cluster_with_software,
+    describe_software,
+    megatron_software,
+)
 from meshwright.configs.find_plan import find_plan
 from meshwright.configs.judge import judge
 from meshwright.configs.recipes import recipes
@@ -55,7 +60,7 @@ def degrees_in(name: str, options: Options, devices: int) -> Given:
 def test_check_prices_what_plan_shows_beside_its_own(
     nodes: int, gpus: int, batch: int, share: float, software: str | None, mixed: bool
 ) -> None:
-    cluster = run_by(Cluster.named("dgx-h100", node=nodes, gpu=gpus), software)
+    cluster = cluster_with_software(Cluster.named("dgx-h100", node=nodes, gpu=gpus), software)
     graph, memory = transformer(4, batch=batch), Bytes(int(cluster.device.memory * share))
     shown = recipes(graph, cluster, memory, training=Options(mixed=mixed)).fitted
     assert shown
@@ -76,19 +81,19 @@ def test_gradients_of_a_layer_are_reduced_together() -> None:
 
 def test_software_is_said_and_changes_what_is_priced() -> None:
     plain = Cluster.named("dgx-h100", node=1, gpu=2)
-    assert run_by(plain, None) is plain
-    words = {name: describe_software(run_by(plain, name)) for name in KNOWN}
+    assert cluster_with_software(plain, None) is plain
+    words = {name: describe_software(cluster_with_software(plain, name)) for name in KNOWN}
     assert words["eager"] == describe_software(plain) == "eager PyTorch"
     assert len(set(words.values())) == len(KNOWN)
     narrow = replace(plain.device, software=replace(plain.device.running, products="fp8"))
-    assert describe_software(run_by(replace(plain, device=narrow), "compiled")).endswith(
-        ", products in fp8"
-    )
+    assert describe_software(
+        cluster_with_software(replace(plain, device=narrow), "compiled")
+    ).endswith(", products in fp8")
     software = megatron_software(tensor_overlap=False)
     other = replace(plain, device=replace(plain.device, software=software))
     assert describe_software(other) == "fused kernels, gradients in float32"
     with pytest.raises(InputError, match=r"the software is 'megatrn'.*megatron"):
-        run_by(plain, "megatrn")
+        cluster_with_software(plain, "megatrn")
 
 
 def test_python_names_the_size_of_the_machine_and_its_software() -> None:

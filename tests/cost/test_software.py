@@ -13,7 +13,7 @@ from meshwright.cluster.rates import Rates, Software
 from meshwright.cost.collective import Collective, Movement
 from meshwright.cost.extents import extents_of
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.overlap import waited_share
+from meshwright.cost.overlap import exposed_share
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.graph.model import Call, Spec
 
@@ -69,17 +69,17 @@ def test_sums_of_gradients_move_each_weight() -> None:
 def test_a_token_is_sent_once_to_a_machine() -> None:
     everything = Software()
     once = Software(dispatched=8, hidden_exchange=0.5)
-    assert waited_share(everything, Movement.ALL_TO_ALL, TWO_NODES) == 1
+    assert exposed_share(everything, Movement.ALL_TO_ALL, TWO_NODES) == 1
     # Of 8 copies to 2 machines, 1 - 1/2^8 and not 4 cross to the other one; half is hidden.
-    assert waited_share(once, Movement.ALL_TO_ALL, TWO_NODES) == (1 - 2**-8) / 4 / 2
-    assert waited_share(once, Movement.ALL_TO_ALL, INSIDE) == 0.5
+    assert exposed_share(once, Movement.ALL_TO_ALL, TWO_NODES) == (1 - 2**-8) / 4 / 2
+    assert exposed_share(once, Movement.ALL_TO_ALL, INSIDE) == 0.5
 
 
 def test_products_hide_gathers_inside_a_machine_only() -> None:
     software = Software(hidden_tensor=0.6)
-    assert math.isclose(waited_share(software, Collective.ALL_GATHER, INSIDE), 0.4)
-    assert waited_share(software, Collective.ALL_GATHER, TWO_NODES) == 1
-    assert waited_share(software, Collective.ALL_REDUCE, INSIDE) == 1
+    assert math.isclose(exposed_share(software, Collective.ALL_GATHER, INSIDE), 0.4)
+    assert exposed_share(software, Collective.ALL_GATHER, TWO_NODES) == 1
+    assert exposed_share(software, Collective.ALL_REDUCE, INSIDE) == 1
 
 
 def test_shares_are_below_one() -> None:

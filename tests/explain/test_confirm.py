@@ -15,10 +15,10 @@ from meshwright.cost.tables import pricer_of
 from meshwright.explain import confirm, replan
 from meshwright.explain.confirm import (
     DECISIONS,
-    confirmed,
+    confirm_decisions,
     constraints_of,
     search_with,
-    start_under,
+    warm_start_under_constraints,
 )
 from meshwright.explain.decisions import Decision, explain
 from meshwright.explain.evaluate_plan import judged, question_of
@@ -63,7 +63,7 @@ def decisions(planned: PlanResult) -> tuple[Decision, ...]:
         operators=pricer_of(PLAN.cluster.device),
         memory=planned.question.memory,
     )
-    *_, last = confirmed(
+    *_, last = confirm_decisions(
         PLAN, planned.question, unconfirmed, LITTLE, step=planned.best.prediction.step
     )
     return last
@@ -114,7 +114,7 @@ def test_what_gets_larger_than_what_was_searched_is_searched_too(
         return planned._replace(best=best)
 
     monkeypatch.setattr(confirm, "search_with", found)
-    *_, ranked = confirmed(PLAN, planned.question, known, LITTLE, step=1.0)
+    *_, ranked = confirm_decisions(PLAN, planned.question, known, LITTLE, step=1.0)
     assert asked == [7, 6, 5, 4, 3, 2, 1]
     assert [decision.runner_up for decision in ranked] == ["5", "4", "3", "2", "1", "6", "7", "0"]
     assert [decision.searched is None for decision in ranked] == [False] * 7 + [True]
@@ -151,17 +151,17 @@ def test_a_search_with_it_fixed_finds_the_same(
 
 def test_a_plan_is_changed_to_keep_constraints() -> None:
     fixed = constraints_of("--fix zero=1 --pin 'fc*=channel'")
-    start = start_under(PLAN, fixed)
+    start = warm_start_under_constraints(PLAN, fixed)
     assert start is not None
     assert violations(start, fixed) == []
     assert start.options.zero == 1
     assert start.layout["act"] == PLAN.layout["act"]
-    assert start_under(PLAN, constraints_of("--pin 'fc1=nothing'")) is None
+    assert warm_start_under_constraints(PLAN, constraints_of("--pin 'fc1=nothing'")) is None
 
 
 def test_what_cannot_be_searched_says_why(planned: PlanResult) -> None:
     none = Decision("stages", "1", "64", planned.best.prediction.step, "", fix="--fix stages=64")
-    ((decision,),) = confirmed(PLAN, planned.question, [none], LITTLE, step=1.0)
+    ((decision,),) = confirm_decisions(PLAN, planned.question, [none], LITTLE, step=1.0)
     assert decision.searched is None
     assert "64" in decision.found
 

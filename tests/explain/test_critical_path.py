@@ -17,7 +17,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.explain.critical_path import PathPiece, critical_path
 from meshwright.explain.exposed import collective_costs, kind_costs, link_costs
 from meshwright.explain.path_breakdown import by_category, stretches
-from meshwright.explain.utilisation import runs_unit
+from meshwright.explain.utilisation import is_op_group_pass
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.simulate import reference
@@ -116,7 +116,7 @@ def test_collectives_add_up_to_what_tasks_take(plan: Plan) -> None:
     collectives = moves(problem)
     for task in problem.tasks.live.nonzero()[0].tolist():
         kind, subject = problem.labels.kind[task], problem.labels.subject[task]
-        if not runs_unit(kind) and kind != "update":
+        if not is_op_group_pass(kind) and kind != "update":
             total = NANO * math.fsum(
                 collective.seconds for collective in collectives[kind, subject]
             )
@@ -163,7 +163,7 @@ def small() -> Simulation:
 
 def test_layers_are_folded(small: Simulation) -> None:
     path_stretches = stretches(*walked(small.plan))
-    names = {stretch.subject for stretch in path_stretches if runs_unit(stretch.category)}
+    names = {stretch.subject for stretch in path_stretches if is_op_group_pass(stretch.category)}
     assert "0.up" in names
     assert not any(name.startswith("1.") for name in names)
     assert [stretch.seconds for stretch in path_stretches] == sorted(

@@ -15,8 +15,8 @@ from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.facts import facts_of
-from meshwright.baselines.degrees.refusals import undivided
+from meshwright.baselines.degrees.facts import transformer_facts
+from meshwright.baselines.degrees.refusals import divisibility_problems
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.rates import Software
@@ -26,15 +26,15 @@ from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import settled
 from meshwright.export.as_run import READERS, machine_of, software_of
-from meshwright.export.dims import dims_of
+from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import TARGETS
-from meshwright.export.fit import fitted, ranks_of
+from meshwright.export.fit import devices_by_rank, fitted
 from meshwright.export.megatron import megatron_script
 from meshwright.export.plan_for import plan_for
 from meshwright.export.torchtitan import torchtitan_python, torchtitan_toml
 from meshwright.export.uniform import uniform_of
 from meshwright.export.write import exported
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.report.text.exported import describe_exported
 from meshwright.search.budget import Budget
@@ -71,7 +71,10 @@ def configs(draw: st.DrawFn) -> ParallelConfig:
         sequence=tensor > 1,
         order=draw(st.sampled_from((INNERMOST_FIRST, PIPELINE_INSIDE))),
     )
-    assume(config.devices == CLUSTER.devices and not undivided(facts_of(llama()), config))
+    assume(
+        config.devices == CLUSTER.devices
+        and not divisibility_problems(transformer_facts(llama()), config)
+    )
     copies = draw(st.sampled_from([n for n in (1, 2, 4) if config.data % n == 0]))
     return config.with_replicas(copies if config.zero and copies < config.data else 1)
 
@@ -85,14 +88,14 @@ def same(one: ParallelConfig, two: ParallelConfig) -> None:
 
 @given(configs())
 def test_megatron_flags_read_back(config: ParallelConfig) -> None:
-    dims = dims_of(llama())
+    dims = transformer_dims(llama())
     text = megatron_script(config, dims, CLUSTER, "# a comment\n")
     same(settled(read_megatron(text, CLUSTER.devices), dims.facts), config)
 
 
 @given(configs())
 def test_torchtitan_reads_back(config: ParallelConfig) -> None:
-    dims = dims_of(llama())
+    dims = transformer_dims(llama())
     sharded = config.data * config.context > 1
     expected = config.with_zero(max(2, config.zero) if sharded else 0, 0)
     expected = replace(expected, order=INNERMOST_FIRST)
@@ -129,13 +132,13 @@ def configs_of_experts(draw: st.DrawFn) -> ParallelConfig:
 def test_export_then_read_gives_the_same_degrees(config: ParallelConfig, target: str) -> None:
     """The whole way: configuration, plan, files, configuration."""
     graph = mixtral()
-    assume(not undivided(facts_of(graph), config))
+    assume(not divisibility_problems(transformer_facts(graph), config))
     export = exported(configured(graph, CLUSTER, config), graph, target)
     name, read = {
         "megatron": ("pretrain.sh", read_megatron),
         "torchtitan": ("job.toml", read_torchtitan),
     }[target]
-    again = settled(read(dict(export.files)[name], CLUSTER.devices), facts_of(graph))
+    again = settled(read(dict(export.files)[name], CLUSTER.devices), transformer_facts(graph))
     assert again.degrees == config.degrees
     assert again.replicas == config.replicas
     assert (again.expert, again.micro_batches) == (config.expert, config.micro_batches)
@@ -159,7 +162,7 @@ def test_every_rank_lies_on_one_device(config: ParallelConfig) -> None:
         uniform = uniform_of(configured(llama(), CLUSTER, config))
     except InputError:
         assume(False)
-    devices = ranks_of(uniform.config, uniform.taken, CLUSTER)
+    devices = devices_by_rank(uniform.config, uniform.taken, CLUSTER)
     assert sorted(devices) == list(range(CLUSTER.devices))
     sizes = [factor.size for factor in factors(CLUSTER)]
     # Ranks next to each other differ along the innermost axis alone.
@@ -267,7 +270,7 @@ def test_a_placement_that_flags_cannot_say_gets_a_rank_file() -> None:
 )
 def test_sizes_of_a_model_that_megatron_has_other_defaults_for(model: str, flags: set[str]) -> None:
     graph = load_model(model, 8).graph
-    text = megatron_script(ParallelConfig(data=16), dims_of(graph), CLUSTER, "")
+    text = megatron_script(ParallelConfig(data=16), transformer_dims(graph), CLUSTER, "")
     assert all(flag in text for flag in flags)
     asked = {"--kv-channels", "--qk-layernorm", "--add-qkv-bias"}
     assert {own for own in asked if own in text} == {own.split()[0] for own in flags} & asked
@@ -288,7 +291,7 @@ def test_what_is_no_decoder_is_said() -> None:
 
 def test_stages_that_no_number_of_layers_makes_are_lists_alone() -> None:
     """torchtitan refuses a number of layers whose stages its ranks do not divide."""
-    dims = dims_of(llama())
+    dims = transformer_dims(llama())
     for stages, alone in ((4, False), (3, True)):
         config = ParallelConfig(data=4, pipeline=stages, micro_batches=stages)
         text = torchtitan_toml(config, dims, None, "")
@@ -299,7 +302,7 @@ def test_stages_that_no_number_of_layers_makes_are_lists_alone() -> None:
 
 def test_float32_copies_that_a_target_keeps_unasked() -> None:
     """Megatron and DeepSpeed do; Accelerate does with mixed precision only."""
-    graph = in_dtype(llama(), "bfloat16")
+    graph = cast_graph(llama(), "bfloat16")
     plan = configured(graph, CLUSTER, ParallelConfig(data=16, zero=1))
     told = {own: exported(plan, graph, own) for own in ("megatron", "deepspeed", "accelerate")}
     copies = {own: any("keeps float32 copies" in line for line in told[own].lost) for own in told}
@@ -334,6 +337,6 @@ def test_models_without_layers_go_to_pytorch_only() -> None:
 def test_fitted_says_every_axis_it_gives_away() -> None:
     graph = llama()
     plan = configured(graph, CLUSTER, ParallelConfig(data=4, context=4))
-    fit = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, facts_of(graph))
+    fit = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, transformer_facts(graph))
     assert fit.config.degrees["data"] == 16
     assert fit.lost == ("context 4 becomes data 16: pytorch has no context parallelism",)

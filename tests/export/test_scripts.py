@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import configured, with_stages
-from meshwright.baselines.degrees.facts import facts_of
+from meshwright.baselines.degrees.configured import configured, with_virtual_stage_layers
+from meshwright.baselines.degrees.facts import transformer_facts
 from meshwright.capture.load import load_model, zoo_example
 from meshwright.capture.source.options import parse_source
 from meshwright.capture.standalone import standalone
@@ -28,9 +28,9 @@ from meshwright.configs.megatron_flags import read_megatron
 from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import settled
-from meshwright.export.dims import dims_of
+from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import TARGETS
-from meshwright.export.fit import ranks_of
+from meshwright.export.fit import devices_by_rank
 from meshwright.export.megatron import megatron_script
 from meshwright.export.modules import tensor_styles
 from meshwright.export.plan_for import plan_for
@@ -196,7 +196,7 @@ def test_checkpointing_of_some_layers_is_that_of_as_many_in_each_stage(
     assert f"--recompute-method {method}\n    --recompute-num-layers {number}\n" in text
     changed = f"activation checkpointing of {count} layers becomes that of {2 * each}: {each} in"
     assert [words.startswith(changed) for words in export.lost] == [True] * (count % 2)
-    again = settled(read_megatron(text, 4), facts_of(graph))
+    again = settled(read_megatron(text, 4), transformer_facts(graph))
     assert again.recompute_layers == (0 if each == 4 else 2 * each)
 
 
@@ -236,7 +236,7 @@ def test_stages_that_are_not_equal_read_back_from_megatron(
     layers: int, pipeline: int, chunks: int
 ) -> None:
     graph = graph_of(f"zoo:llama3-8b/tiny?layers={layers}")
-    cluster, dims = Cluster.named("dgx-h100", node=2, gpu=2), dims_of(graph)
+    cluster, dims = Cluster.named("dgx-h100", node=2, gpu=2), transformer_dims(graph)
     config = ParallelConfig(
         data=4 // pipeline, pipeline=pipeline, chunks=chunks, micro_batches=4, uneven=True
     )
@@ -250,7 +250,7 @@ def test_stages_that_are_not_equal_read_back_from_megatron(
     # Stages of other layers than those that the defaults give are read as they stand.
     ends = ParallelConfig(pipeline=pipeline, chunks=chunks, micro_batches=4, data=4 // pipeline)
     mine = (layers - 3, 1, 1, 1)
-    other = megatron_script(with_stages(ends, mine), dims, cluster, "# a comment\n")
+    other = megatron_script(with_virtual_stage_layers(ends, mine), dims, cluster, "# a comment\n")
     assert settled(read_megatron(other, 4), dims.facts).stages == mine
 
 
@@ -277,7 +277,7 @@ def test_stages_of_a_plan_stay_as_they_are(target: str) -> None:
         "meshwright_plan.py": read_torchtitan_python,
     }
     for name in files.keys() & readers.keys():
-        assert settled(readers[name](files[name], 4), facts_of(graph)).stages == (5, 3)
+        assert settled(readers[name](files[name], 4), transformer_facts(graph)).stages == (5, 3)
 
 
 def test_stages_are_counted() -> None:
@@ -303,5 +303,5 @@ def test_rank_files_put_axes_where_the_plan_has_them() -> None:
     groups = [devices[first : first + 2] for first in range(0, 8, 2)]
     assert sorted(groups) == [[gpu, gpu + 4] for gpu in range(4)]
     uniform = uniform_of(plan)
-    assert list(ranks_of(uniform.config, uniform.taken, cluster)) == devices
-    assert facts_of(graph).heads % 2 == 0
+    assert list(devices_by_rank(uniform.config, uniform.taken, cluster)) == devices
+    assert transformer_facts(graph).heads % 2 == 0

@@ -14,7 +14,7 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.model import Measurement
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import TrainingTask
@@ -34,7 +34,7 @@ BATCH, STEPS = 16, 4
 
 def wrong(source: str, configs: Sequence[ParallelConfig], dtype: str = "float32") -> list[str]:
     """The configurations of 4 ranks whose numbers are not those of one device."""
-    graph = in_dtype(load_model(source, BATCH).graph, dtype)
+    graph = cast_graph(load_model(source, BATCH).graph, dtype)
     cluster = Cluster.named("dgx-h100", node=2, gpu=2)
     tasks = [
         TrainingTask(configured(graph, cluster, config), source, steps=STEPS, one_device=True)

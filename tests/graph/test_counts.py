@@ -11,10 +11,10 @@ from meshwright.graph.counts import (
     backward_counts,
     forward,
     forward_counts,
-    kept_bytes,
-    needing_gradient,
     product_flops,
-    view_roots,
+    saved_activation_bytes,
+    tensors_requiring_grad,
+    view_bases,
 )
 from meshwright.graph.families import family_of
 from meshwright.graph.families.contraction import contraction
@@ -40,7 +40,7 @@ MLP = parse_graph(
 
 
 def test_gradients_flow_from_what_learns() -> None:
-    assert needing_gradient(MLP) == {"w", "b", "h", "r", "t", "u", "z", "l"}
+    assert tensors_requiring_grad(MLP) == {"w", "b", "h", "r", "t", "u", "z", "l"}
 
 
 def test_what_does_not_lead_to_the_loss_needs_no_gradient() -> None:
@@ -52,9 +52,9 @@ def test_what_does_not_lead_to_the_loss_needs_no_gradient() -> None:
             "operator aside: extra: float32[batch=4, d=16] = exp(h)\noutput extra",
         )
     )
-    assert needing_gradient(parse_graph(aside)) == needing_gradient(MLP)
+    assert tensors_requiring_grad(parse_graph(aside)) == tensors_requiring_grad(MLP)
     detached = str(MLP).replace("relu(h)", "detach(h)")
-    assert needing_gradient(parse_graph(detached)) == frozenset()
+    assert tensors_requiring_grad(parse_graph(detached)) == frozenset()
 
 
 def test_product_flops() -> None:
@@ -74,8 +74,8 @@ def test_whole_graph() -> None:
 
 def test_kept_activations_count_once_and_views_not_at_all() -> None:
     """relu keeps r, linear keeps a view of r; x and y are kept, z as log-probabilities."""
-    assert view_roots(MLP)["u"] == "r"
-    assert kept_bytes(MLP) == 4 * (4 * 8) + 4 * (4 * 16) + 8 * 4 + 4 * (4 * 8)
+    assert view_bases(MLP)["u"] == "r"
+    assert saved_activation_bytes(MLP) == 4 * (4 * 8) + 4 * (4 * 16) + 8 * 4 + 4 * (4 * 8)
 
 
 def test_an_embedding_moves_the_rows_it_reads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meshwright.graph.dtypes import LARGEST, in_dtype
+from meshwright.graph.dtypes import LARGEST, cast_graph
 from meshwright.graph.text import parse_graph
 
 GRAPH = parse_graph(
@@ -21,10 +21,10 @@ GRAPH = parse_graph(
 @pytest.mark.parametrize("dtype", LARGEST)
 def test_the_largest_number_is_that_of_the_dtype(dtype: str) -> None:
     assert torch.finfo(getattr(torch, dtype)).max == LARGEST[dtype]
-    assert in_dtype(GRAPH, dtype).operators[0].attributes == (("value", -LARGEST[dtype]),)
+    assert cast_graph(GRAPH, dtype).operators[0].attributes == (("value", -LARGEST[dtype]),)
 
 
 @pytest.mark.parametrize(("dtype", "pairs"), [("float64", "complex128"), ("bfloat16", "complex64")])
 def test_complex_numbers_are_as_wide_as_what_they_are_made_of(dtype: str, pairs: str) -> None:
-    operator = in_dtype(GRAPH, dtype).operators[1]
+    operator = cast_graph(GRAPH, dtype).operators[1]
     assert (operator.outputs[0].dtype, operator.attributes) == (pairs, (("dtype", pairs),))

@@ -13,7 +13,7 @@ from torch import nn
 from meshwright.capture import zoo
 from meshwright.capture.export import capture
 from meshwright.capture.source.example import Example
-from meshwright.graph.counts import kept_bytes
+from meshwright.graph.counts import saved_activation_bytes
 
 TOLERANCE = 0.02
 """Scalars and the statistics of small normalisations weigh something in tiny models."""
@@ -51,4 +51,4 @@ def test_kept_bytes(name: str) -> None:
             # A CPU keeps real numbers where a GPU keeps a mask of bools.
             module.p = 0.0
     measured = kept_by_autograd(example)
-    assert kept_bytes(capture(example, name)) == pytest.approx(measured, rel=TOLERANCE)
+    assert saved_activation_bytes(capture(example, name)) == pytest.approx(measured, rel=TOLERANCE)

@@ -14,7 +14,7 @@ from meshwright.validate.published.shapes import (
     PublishedSizes,
     Structure,
     captured_template,
-    shaped,
+    resize_template,
 )
 
 GATED = {"hidden": 32, "heads": 8, "key_value_heads": 4, "width": 6, "sequence": 12,
@@ -40,7 +40,7 @@ def graph_of(source: str, batch: int) -> OperatorGraph:
 @pytest.mark.parametrize(("structure", "sizes"), CASES)
 def test_a_shaped_model_is_the_captured_one(structure: Structure, sizes: dict[str, int]) -> None:
     shape = PublishedSizes(structure=structure, layers=4, sizes=tuple(sizes.items()))
-    graph = shaped(captured_template(structure, graph_of), shape, batch=6)
+    graph = resize_template(captured_template(structure, graph_of), shape, batch=6)
     captured = replace(graph_of(shape.source, 6), traced=None)
     assert graph.parameters == captured.parameters
     assert graph.operators == captured.operators

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from meshwright.cluster.model import Cluster
 from meshwright.cost.collective import Collective
 from meshwright.graph.text import parse_graph
-from meshwright.lower.chains import ChainLink, DeviceChains, sent, sent_whole
+from meshwright.lower.chains import ChainLink, DeviceChains, sent, sent_bytes_of_tensor
 from meshwright.lower.machine import MeshSizes
 from meshwright.plan.model import Plan, PlannedChain
 
@@ -146,7 +146,9 @@ def test_the_chain_of_the_nearest_bytes_counts_and_none_is_one_step() -> None:
 def test_something_whole_leaves_each_who_sends_once() -> None:
     chain = PlannedChain(collective="Reduce", over=(0, 1), bytes=8.0, steps=((1,), (0,)))
     links = _rooted(chain, Collective.REDUCE, 0)
-    assert [sent_whole(Collective.REDUCE, device_links, 8) for device_links in links.values()] == [
+    assert [
+        sent_bytes_of_tensor(Collective.REDUCE, device_links, 8) for device_links in links.values()
+    ] == [
         0,
         8,
         8,

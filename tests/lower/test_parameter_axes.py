@@ -11,7 +11,7 @@ from meshwright.lower.ownership import Holdings
 from meshwright.lower.script import Script
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.run.state.dtensors import mesh_of, unsayable
+from meshwright.run.state.dtensors import mesh_of, unsupported_by_dtensor
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from support.loop_plans import plan_of, role_of, twisted
@@ -77,4 +77,4 @@ def test_opposite_orders_have_no_mesh() -> None:
 
 def _unsaid(plan: Plan) -> str | None:
     script = Script(plan)
-    return unsayable(script, Holdings(script), mesh_of(script))
+    return unsupported_by_dtensor(script, Holdings(script), mesh_of(script))

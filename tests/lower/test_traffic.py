@@ -15,7 +15,7 @@ from meshwright.cost.backend import RINGS
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.lower.script import Script
-from meshwright.lower.traffic import sent_by_kind, sent_bytes_of
+from meshwright.lower.traffic import sent_bytes_by_kind, sent_bytes_of
 from meshwright.plan.model import Plan, PlannedReduction
 from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
@@ -42,7 +42,7 @@ def sent(layouts: str, options: Options | None = None) -> list[dict[str, int]]:
     """What each of two devices sends, by kind."""
     parsed = [Layout.parse(text) for text in layouts.split(",")]
     script = Script(Plan.of("by hand", two_layers(), machine(2), parsed, options))
-    return [{str(kind): n for kind, n in sent_by_kind(script, d).items()} for d in (0, 1)]
+    return [{str(kind): n for kind, n in sent_bytes_by_kind(script, d).items()} for d in (0, 1)]
 
 
 def test_data_parallel_sums_its_gradients_once() -> None:
@@ -63,7 +63,7 @@ def test_shards_of_neighbours_are_summed_between_their_copies() -> None:
     for zero, gathers in ((1, 1), (3, 1)):
         options = Options(zero=zero, shard_within=2)
         script = Script(Plan.of("by hand", two_layers(), machine(2, 2), layouts, options))
-        sent_bytes = [dict(sent_by_kind(script, device)) for device in range(4)]
+        sent_bytes = [dict(sent_bytes_by_kind(script, device)) for device in range(4)]
         assert sent_bytes == [{"Settle": 72 + 72, "Gather": 72 * gathers}] * 4
 
 
@@ -84,7 +84,7 @@ def test_wholly_sharded_parameters_are_gathered_for_either_pass() -> None:
     whole = [Layout.parse("sample")] * (layers + 1)
     graph = parse_graph("\n".join(lines))
     script = Script(Plan.of("by hand", graph, machine(2), whole, Options(zero=3)))
-    assert sent_by_kind(script, 0)["Gather"] == (2 * layers - 3) * side * side * 4 // 2
+    assert sent_bytes_by_kind(script, 0)["Gather"] == (2 * layers - 3) * side * side * 4 // 2
 
 
 def test_a_pipeline_sends_what_stands_between_its_stages() -> None:

@@ -22,8 +22,8 @@ from meshwright.lower.transfers import (
     Exchange,
     GroupCollective,
     Step,
-    moves_from,
-    moves_to,
+    received_boxes,
+    sent_boxes,
     transfer,
 )
 from meshwright.sharding.layout import divides
@@ -158,7 +158,7 @@ def exchanged(step: Exchange, held: Held) -> Held:
     for position in machine.present(step.after.states):
         target = step.after.box(position)
         received[position] = np.zeros(shape_of(target), np.int64)
-        for move in moves_to(step, position):
+        for move in received_boxes(step, position):
             data = held[machine.coordinates(move.source)]
             part = data[placed(data, move.box, move.source_box)]
             received[position][placed(received[position], move.box, target)] += part
@@ -183,12 +183,12 @@ def test_what_is_given_is_what_is_got(case: Case) -> None:
     given_ = Counter(
         move
         for position in machine.present(step.before.states)
-        for move in moves_from(step, position)
+        for move in sent_boxes(step, position)
     )
     got = Counter(
         move
         for position in machine.present(step.after.states)
-        for move in moves_to(step, position)
+        for move in received_boxes(step, position)
         if move.source != move.target
     )
     assert given_ == got

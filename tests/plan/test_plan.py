@@ -16,7 +16,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, PlannedReduction
 from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, layouts
-from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.micro_batches import supports_micro_batches
 from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
@@ -52,7 +52,7 @@ def plans(draw: st.DrawFn) -> Plan:
     ]
     options = draw(OPTIONS)
     sampled = any("sample" in layout.roles for layout in chosen)
-    if sampled or not can_be_cut_by(graph, options.micro_batches):
+    if sampled or not supports_micro_batches(graph, options.micro_batches):
         options = msgspec.structs.replace(options, micro_batches=1)
     plan = Plan.of("drawn", graph, cluster, chosen, options)
     return msgspec.structs.replace(plan, programs=tuple(draw(st.lists(REDUCTIONS, max_size=2))))

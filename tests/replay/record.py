@@ -18,7 +18,7 @@ from meshwright.explain.decisions import explain
 from meshwright.explain.explanation import Spending, spending
 from meshwright.explain.what_if import helps
 from meshwright.lower.script import Script
-from meshwright.lower.traffic import sent_by_kind
+from meshwright.lower.traffic import sent_bytes_by_kind
 from meshwright.plan.model import Plan, Prediction
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
@@ -162,7 +162,7 @@ def _of_bytes(plan: Plan) -> Iterator[str]:
     script, count = Script(plan), plan.cluster.devices
     senders: dict[str, list[int]] = {}
     for device in sorted({*range(min(DEVICES, count)), count - 1}):
-        sent = json.dumps(dict(sent_by_kind(script, device)))
+        sent = json.dumps(dict(sent_bytes_by_kind(script, device)))
         senders.setdefault(sent, []).append(device)
     for sent, devices in senders.items():
         yield f"sent by devices {ranges(devices)}: {sent}"

@@ -17,7 +17,7 @@ from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
 from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE, Options
-from meshwright.report.contrast import Contrast, contrast, in_rows
+from meshwright.report.contrast import Contrast, contrast, merge_adjacent_changes
 from meshwright.report.text import differences as report
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.simulation import simulate
@@ -115,7 +115,7 @@ def test_an_order_within_a_level_is_told_by_factors() -> None:
 
 def test_units_in_a_row_are_joined() -> None:
     difference = compared(PLAN, data_parallel(PLAN.graph, SMALL))
-    rows = list(in_rows(difference.layouts))
+    rows = list(merge_adjacent_changes(difference.layouts))
     assert len(rows) < len(difference.layouts)
     assert sum(row.units for row in rows) == len(difference.layouts)
     assert sum(row.units * row.times for row in rows) == sum(

@@ -12,7 +12,7 @@ from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.explain.evaluate_plan import judged
-from meshwright.explain.utilisation import spent_by_unit
+from meshwright.explain.utilisation import time_by_op_group
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
@@ -194,7 +194,7 @@ def test_repeated_layers_are_one_with_all_places_where_they_sit() -> None:
     assert {line.layouts for line in lines} == {
         (Layout.parse("@0 sample"), Layout.parse("@1 sample"))
     }
-    spent, step = spent_by_unit(simulation), simulation.prediction.step
+    spent, step = time_by_op_group(simulation), simulation.prediction.step
     for total, part in (
         (sum(cost.computing for cost in spent), sum(line.computing for line in lines)),
         (sum(cost.moving for cost in spent), sum(line.moving for line in lines)),
@@ -226,7 +226,7 @@ def sum_of(lines: list[AnnotatedLine], key: str) -> float:
 
 def test_every_task_is_of_a_unit() -> None:
     simulation = simulate(laid(convolutional(), SMALL, {"": "sample sample"}, Options()))
-    spent = spent_by_unit(simulation)
+    spent = time_by_op_group(simulation)
     durations = simulation.problem.tasks.duration
     total = sum(int(durations[task]) for task in simulation.timeline.order.tolist())
     assert math.isclose(sum(cost.computing + cost.moving for cost in spent) * NANO, total)

@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from meshwright.report.text.rules import MEANINGS, condition_in_words, describe_rule, draw_rule
+from meshwright.report.text.rules import MEANINGS, describe_condition, describe_rule, draw_rule
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import (
     Condition,
@@ -89,16 +89,16 @@ def test_every_operator_without_a_line_has_a_meaning() -> None:
 
 
 def test_conditions_in_words() -> None:
-    assert condition_in_words(Plain("x")) == (
+    assert describe_condition(Plain("x")) == (
         "x is in one piece: not cut, no copies, no sums, no steps"
     )
-    assert condition_in_words(Condition("k", "<", Rank("x", 1))) == (
+    assert describe_condition(Condition("k", "<", Rank("x", 1))) == (
         "k is less than the number of dims of x less 1"
     )
-    assert condition_in_words(Condition(Size("x", "steps"), "=", 1)) == (
+    assert describe_condition(Condition(Size("x", "steps"), "=", 1)) == (
         "the number of steps of x is 1"
     )
-    assert condition_in_words(Condition(2, "divides", Size("x", 0))) == (
+    assert describe_condition(Condition(2, "divides", Size("x", 0))) == (
         "2 divides the size of dim 0 of x"
     )
 

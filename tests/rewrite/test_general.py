@@ -6,11 +6,11 @@ import pytest
 
 from meshwright.graph.model import Call, Spec
 from meshwright.graph.notation import parse_definitions
-from meshwright.rewrite.generate.general import generalised
+from meshwright.rewrite.generate.general import most_general_rule
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.text import parse_rule
-from meshwright.rewrite.verify.verdict import is_certain
+from meshwright.rewrite.verify.verdict import has_proof
 
 RANK = "rank(a) = 2"
 
@@ -35,7 +35,7 @@ RANK = "rank(a) = 2"
     ],
 )
 def test_the_boldest_reading_that_is_proved(found: str, general: str) -> None:
-    assert str(generalised(parse_rule(found), is_certain)) == general
+    assert str(most_general_rule(parse_rule(found), has_proof)) == general
 
 
 def test_an_operator_of_ones_own_is_written_and_read_by_its_definition() -> None:

@@ -17,7 +17,7 @@ from meshwright.rewrite.generate.field import (
     OperatorArrays,
     functions_of,
     settings,
-    value_of,
+    variable_value,
 )
 from meshwright.rewrite.generate.graphs import (
     FIRST,
@@ -163,8 +163,8 @@ def test_chunks_hold_graphs_in_order_and_a_key_for_each_naming() -> None:
 def assert_twins_agree(graph: Graph) -> int:
     """Fast and slow agree on what fits, on types and on values; how many nodes fit."""
     field, functions = OperatorArrays(), functions_of(DEFINITIONS)
-    fast = {v: (TYPE, value_of(v)) for v in range(VARIABLES)}
-    slow = {v: cut(TYPE, value_of(v).astype(float)) for v in range(VARIABLES)}
+    fast = {v: (TYPE, variable_value(v)) for v in range(VARIABLES)}
+    slow = {v: cut(TYPE, variable_value(v).astype(float)) for v in range(VARIABLES)}
     for j, node in enumerate(graph):
         template = UNITY[node[0]]
         types = tuple(fast[r][0] for r in node[1:])

@@ -21,7 +21,7 @@ from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.language.compute import FUNCTIONS
 from meshwright.rewrite.language.definitions import DEFINITIONS
-from meshwright.rewrite.language.shards import of_array, run
+from meshwright.rewrite.language.shards import run, unsharded_array
 from meshwright.rewrite.language.types import STRUCTURAL
 from support.operator_cases import CASES, Case, Operand, case, real, whole
 
@@ -141,7 +141,7 @@ def meaning(example: Example) -> list[Array]:
     tensors = [t for t in example.case.tensors() if t is not None]
     reading = read(example.case.call)
     assert reading is not None
-    operands = [of_array(tensors[n].detach().double().numpy()) for n in reading.order]
+    operands = [unsharded_array(tensors[n].detach().double().numpy()) for n in reading.order]
     settings = reading.settings
     functions: dict[str, Callable[..., Array]] = {**FUNCTIONS, "gelu": torch_gelu}
     match settings:

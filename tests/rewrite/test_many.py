@@ -8,7 +8,7 @@ from meshwright.graph.notation import parse_definitions
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.text import parse_rules
 from meshwright.rewrite.library import certified
-from meshwright.rewrite.verify.many import as_proved, certificates, judge
+from meshwright.rewrite.verify.many import certificates, judge, with_proved_condition
 from meshwright.rewrite.verify.verdict import Verdict, verify, verify_published
 
 RULES = parse_rules("""
@@ -51,7 +51,9 @@ def test_certificates_are_for_rules_as_they_were_proved() -> None:
     proofs = certificates(judged)
     assert [proof.rule for proof in proofs] == ["slow", "back", "whole"]
     proved = [
-        as_proved(*judgement) for judgement in judged.verdicts if judgement[1].verdict == "proved"
+        with_proved_condition(*judgement)
+        for judgement in judged.verdicts
+        if judgement[1].verdict == "proved"
     ]
     assert certified(proved, proofs) == tuple(proved)
     with pytest.raises(ValueError, match="rule 'whole' has no certificate"):

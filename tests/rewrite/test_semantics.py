@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.graph.notation import MisfitError
-from meshwright.rewrite.language.shards import Shards, cut, evaluate, of_array, run
+from meshwright.rewrite.language.shards import Shards, cut, evaluate, run, unsharded_array
 from meshwright.rewrite.language.terms import AXES, Attribute
 from meshwright.rewrite.language.text import parse_term
 from meshwright.rewrite.language.types import (
@@ -158,7 +158,7 @@ def test_halo_without_its_overlap_is_nothing(move: Move) -> None:
 
 
 def test_a_halo_holds_the_rows_of_its_neighbours() -> None:
-    held = one("halo", (0, 1, 2), one("partition", (0, 2), of_array(np.arange(1.0, 7.0))))
+    held = one("halo", (0, 1, 2), one("partition", (0, 2), unsharded_array(np.arange(1.0, 7.0))))
     assert held.values.reshape(2, -1).tolist() == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 0, 0]]
 
 
@@ -260,13 +260,13 @@ def test_concat_of_split_is_nothing(sharded: Shards, data: st.DataObject) -> Non
 def test_forms_of_parallelism_of_a_product(term: str) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.integers(-3, 4, (4, 6)).astype(float), rng.integers(-3, 4, (2, 6)).astype(float)
-    inputs = {"x": of_array(x), "w": of_array(w)}
+    inputs = {"x": unsharded_array(x), "w": unsharded_array(w)}
     (product,) = evaluate([parse_term(term)], inputs)
     assert product.type == plain((4, 2))
     np.testing.assert_array_equal(product.whole[0, 0, 0], x @ w.T)
 
 
 def test_missing_copies_are_refused() -> None:
-    x = one("partition", (0, 2), of_array(np.ones((4, 6))))
+    x = one("partition", (0, 2), unsharded_array(np.ones((4, 6))))
     with pytest.raises(MisfitError, match="w has 1 copies where 2 are needed"):
-        run("linear", (), (x, of_array(np.ones((2, 6)))))
+        run("linear", (), (x, unsharded_array(np.ones((2, 6)))))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import Function
 
 from meshwright.capture.execution.pieces import Operands
-from meshwright.run.exec.compiled_segments import Graphs, as_traced, inductor
+from meshwright.run.exec.compiled_segments import Graphs, eager_backend, inductor
 from meshwright.run.exec.operators import DrawMoment, Kernel
 from meshwright.run.exec.random_bits import kept, key_of
 from meshwright.run.exec.recording import Recorder
@@ -71,7 +71,7 @@ def doubled(operands: Operands) -> tuple[Tensor, ...]:
 
 
 def graphs_of(clock: Clock) -> Graphs:
-    return Graphs(as_traced, cast("Compiler", clock), lambda: None)
+    return Graphs(eager_backend, cast("Compiler", clock), lambda: None)
 
 
 def test_operators_beyond_graphs_split_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.model import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout
@@ -22,7 +22,7 @@ MODELS = Path(__file__).parents[1] / "support" / "guarded_models.py"
 
 def plan_for(source: str, *roles: str) -> Plan:
     """A plan in which each op group takes the first of its roles that it can, in turns."""
-    graph = in_dtype(load_model(source, BATCH).graph, "float64")
+    graph = cast_graph(load_model(source, BATCH).graph, "float64")
     cluster = Cluster.named("laptop").resized({"process": 2})
     layouts = []
     for number, unit in enumerate(units(graph)):

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from meshwright.base.errors import InputError
 from meshwright.cli.verbs.run import _ranks_per_gpu
-from meshwright.run.launch.gpus import MPS, MPS_FOLDER, gpus_for, sharing_service
+from meshwright.run.launch.gpus import MPS, MPS_FOLDER, gpus_for, mps_service
 from meshwright.run.launch.ranks import Home, Meeting
 from meshwright.run.launch.torchrun import joined
 
@@ -34,7 +34,7 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_service_runs_as_long_as_ranks_do(noted: Path) -> None:
-    with sharing_service():
+    with mps_service():
         assert Path(os.environ[MPS_FOLDER]).is_dir()
         assert noted.read_text().split() == ["-d", "x"]
     assert MPS_FOLDER not in os.environ
@@ -45,7 +45,7 @@ def test_a_service_that_runs_already_is_left_alone(
     noted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MPS_FOLDER, "/somewhere")
-    with sharing_service():
+    with mps_service():
         assert os.environ[MPS_FOLDER] == "/somewhere"
     assert not noted.exists()
 

@@ -18,7 +18,7 @@ from meshwright.run.exec.across_islands import _runs
 from meshwright.run.islands import rank_parts
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout, factors
-from meshwright.sharding.loss_law import counted_by
+from meshwright.sharding.loss_law import target_and_ignore_index
 from meshwright.sharding.units import units
 from support.island_bodies import STEPS, trained_on_islands
 from support.island_plans import GPT, LENET, RANKS, drawn, graph_of
@@ -56,11 +56,11 @@ loss l"""
 
 
 def test_targets_that_a_mean_counts() -> None:
-    assert counted_by(parse_graph(TARGETS.format("neg", "t"))) == ("t", -100)
+    assert target_and_ignore_index(parse_graph(TARGETS.format("neg", "t"))) == ("t", -100)
     # Language models flatten their targets.
-    assert counted_by(parse_graph(TARGETS.format("flatten", "v"))) == ("t", -100)
+    assert target_and_ignore_index(parse_graph(TARGETS.format("flatten", "v"))) == ("t", -100)
     with pytest.raises(InputError, match="are computed"):
-        counted_by(parse_graph(TARGETS.format("neg", "v")))
+        target_and_ignore_index(parse_graph(TARGETS.format("neg", "v")))
 
 
 @pytest.mark.ranks

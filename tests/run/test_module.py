@@ -7,7 +7,7 @@ import pytest
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
@@ -22,7 +22,7 @@ LENET, RESNEXT = "zoo:lenet/tiny", "zoo:resnext-50/tiny"
 
 def plan_for(source: str, *roles: str, options: Options | None = None) -> Plan:
     """A plan for as many devices as 2 to the number of roles; what cannot be cut is copied."""
-    graph = in_dtype(load_model(source, BATCH).graph, "float64")
+    graph = cast_graph(load_model(source, BATCH).graph, "float64")
     cluster = Cluster.named("laptop").resized({"process": 2 ** len(roles)})
     layouts = [
         Layout(tuple(role if role in unit.extents else "replica" for role in roles))

@@ -14,7 +14,11 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
-from meshwright.run.plan_example import cast_as_planned, fitting_example, in_planned_dtypes
+from meshwright.run.plan_example import (
+    cast_batch_as_planned,
+    cast_model_as_planned,
+    example_of_plan,
+)
 from meshwright.run.state.constants import constants_of
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
@@ -53,7 +57,7 @@ def plan_of(source: str, batch: int | None) -> Plan:
 def test_the_batch_is_the_plan_s_and_no_guess(source: str) -> None:
     """Five steps in the first dim of the first input are no batch of five."""
     for batch in (None, 2):
-        example = fitting_example(plan_of(source, batch), source)
+        example = example_of_plan(plan_of(source, batch), source)
         second = example.inputs[1]
         assert isinstance(second, torch.Tensor)
         assert second.shape == (7, batch or 6, 3)
@@ -62,11 +66,11 @@ def test_the_batch_is_the_plan_s_and_no_guess(source: str) -> None:
 def test_another_model_is_refused(source: str) -> None:
     other = msgspec.structs.replace(plan_of(source, 2), batch=3)
     with pytest.raises(InputError, match=r"input 'batch_second' has shape \(7, 3, 3\), and in the"):
-        fitting_example(other, source)
+        example_of_plan(other, source)
 
 
 def test_each_tensor_keeps_its_own_dtype(source: str) -> None:
-    model = fitting_example(plan_of(source, 2), source).model
+    model = example_of_plan(plan_of(source, 2), source).model
     dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
     assert dtypes["one.weight"] == torch.float32
     assert dtypes["two.weight"] == torch.float64
@@ -96,7 +100,7 @@ def test_constants_are_found_in_the_model() -> None:
     assert constants["angles"].dtype == torch.bfloat16
     assert constants["inner.mask"].tolist() == [True, False]
     model = holder()
-    cast_as_planned(model, GRAPH)
+    cast_model_as_planned(model, GRAPH)
     assert (model.w.dtype, model.angles.dtype) == (torch.bfloat16, torch.bfloat16)
 
 
@@ -111,9 +115,9 @@ def test_constants_of_another_shape_are_refused() -> None:
 
 def test_batches_have_the_dtypes_of_the_plan() -> None:
     real, whole, turned = torch.ones(2), torch.ones(2, dtype=torch.int64), torch.ones(2) + 1j
-    (cast,) = in_planned_dtypes([real], GRAPH)
+    (cast,) = cast_batch_as_planned([real], GRAPH)
     assert cast.dtype == torch.bfloat16
     for other in ([whole], [turned], [real, real]):
-        converted = in_planned_dtypes(other, GRAPH)
+        converted = cast_batch_as_planned(other, GRAPH)
         assert all(map(torch.equal, converted, other)), "a step refuses it"
         assert [tensor.dtype for tensor in converted] == [tensor.dtype for tensor in other]

@@ -10,7 +10,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
-from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.sharding.micro_batches import micro_batch_states
 from meshwright.sharding.states import PARTIAL
 from support import several_losses as bodies
 from support.loop_plans import plan_of, staged
@@ -46,10 +46,10 @@ def test_micro_batches_of_every_plan_equal_one_device(join: str) -> None:
 @pytest.mark.parametrize("join", bodies.LINEAR)
 def test_what_adds_up_losses_is_pending_as_they_are(join: str) -> None:
     graph = graph_of(join)
-    assert cut_by_micro_batches(graph, 4)[graph.loss or ""] == PARTIAL
+    assert micro_batch_states(graph, 4)[graph.loss or ""] == PARTIAL
 
 
 @pytest.mark.parametrize("join", bodies.OTHERS)
 def test_what_is_not_linear_in_losses_needs_all_samples(join: str) -> None:
     with pytest.raises(InputError, match="needs all samples of 'cross_entropy_loss"):
-        cut_by_micro_batches(graph_of(join), 4)
+        micro_batch_states(graph_of(join), 4)

@@ -16,7 +16,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.run.single_device import Doubled, refuse_incomparable, train_alone
+from meshwright.run.single_device import Doubled, refuse_incomparable, train_on_one_device
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 
@@ -52,7 +52,7 @@ def test_a_step_by_hand() -> None:
         targets=(torch.zeros(1, 1),),
     )
     batch = torch.tensor([[2.0]]), torch.tensor([[1.0]])
-    training = train_alone(
+    training = train_on_one_device(
         example, [batch], lambda parameters: torch.optim.SGD(parameters, 0.25), torch.device("cpu")
     )
     assert training.losses == (25.0,)
@@ -133,7 +133,7 @@ def test_batches_stay_as_they_are_and_sparse_gradients_are_tensors() -> None:
     batch = torch.tensor([1, 1, 4]), torch.ones(3, 3)
     example = Example(model=Greedy(), inputs=batch)
     update = partial(torch.optim.Adam, lr=0.1)
-    trained = train_alone(example, [batch, batch], update, torch.device("cpu"))
+    trained = train_on_one_device(example, [batch, batch], update, torch.device("cpu"))
     assert torch.equal(batch[1], torch.ones(3, 3))
     expected = torch.zeros(5, 3).index_put((batch[0],), torch.tensor(2.0), accumulate=True)
     assert torch.equal(trained.gradients["words.weight"], expected)
@@ -157,6 +157,6 @@ def test_a_model_that_one_device_cannot_train_is_a_sentence() -> None:
     with pytest.raises(
         InputError, match="cannot train the model on one device: RuntimeError: one of"
     ):
-        train_alone(
+        train_on_one_device(
             example, [(torch.ones(2),)], partial(torch.optim.SGD, lr=0.1), torch.device("cpu")
         )

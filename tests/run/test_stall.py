@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright.base.units import Seconds
 from meshwright.run.health.peers import children_of
-from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, outlook_of
+from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, stall_detector_of
 
 LIMIT = Seconds(20.0)
 
@@ -56,14 +56,14 @@ def slow_complaint(run: list[tuple[Mark, float]]) -> str | None:
 
 @given(ranks)
 def test_a_tree_of_views_says_what_a_look_at_all_says(run: list[tuple[Mark, float]]) -> None:
-    views = [outlook_of(rank, mark, quiet, LIMIT) for rank, (mark, quiet) in enumerate(run)]
+    views = [stall_detector_of(rank, mark, quiet, LIMIT) for rank, (mark, quiet) in enumerate(run)]
     assert complaint(of_tree(0, views), LIMIT) == slow_complaint(run)
     assert of_tree(0, views).done == all(mark.done for mark, _ in run)
 
 
 @given(st.lists(st.tuples(marks, st.sampled_from([0.0, 20.0])), min_size=3, max_size=3))
 def test_the_order_of_views_does_not_matter(run: list[tuple[Mark, float]]) -> None:
-    views = [outlook_of(rank, mark, quiet, LIMIT) for rank, (mark, quiet) in enumerate(run)]
+    views = [stall_detector_of(rank, mark, quiet, LIMIT) for rank, (mark, quiet) in enumerate(run)]
     first, *others = (merged(merged(a, b), c) for a, b, c in permutations(views))
     assert all(other == first for other in others)
     assert merged(views[0], merged(views[1], views[2])) == first
@@ -90,5 +90,5 @@ def test_the_order_of_views_does_not_matter(run: list[tuple[Mark, float]]) -> No
     ],
 )
 def test_who_is_named(run: list[tuple[Mark, float]], said: str | None) -> None:
-    views = [outlook_of(rank, mark, quiet, LIMIT) for rank, (mark, quiet) in enumerate(run)]
+    views = [stall_detector_of(rank, mark, quiet, LIMIT) for rank, (mark, quiet) in enumerate(run)]
     assert complaint(merged(*views), LIMIT) == said

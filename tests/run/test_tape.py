@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from meshwright.run.exec.segments import Leaf
-from meshwright.run.exec.tape import entered, gradients, taped
+from meshwright.run.exec.tape import entered, gradients, segment_tape
 
 ACTIVATION = Leaf("x", 0, 0, parameter=False)
 PARAMETER = Leaf("w", 1, 1, parameter=True)
@@ -37,7 +37,9 @@ def test_gradients_are_those_of_autograd() -> None:
     one, other = x.clone().requires_grad_(), w.clone().requires_grad_()
     expected = torch.autograd.grad(computed(one, other, c), (one, other), arriving)
     first, second, third = entered([ACTIVATION, PARAMETER, CONSTANT], [x, w, c], handed_on)
-    grads = gradients(taped([first, second, third], computed(first, second, third)), arriving)
+    grads = gradients(
+        segment_tape([first, second, third], computed(first, second, third)), arriving
+    )
     assert grads[2] is None
     for mine, theirs in zip(grads, expected, strict=False):
         assert mine is not None
@@ -60,7 +62,7 @@ def test_a_gradient_of_a_parameter_is_in_memory_until_it_is_added() -> None:
     leaves = [PARAMETER, PARAMETER._replace(tensor="v")]
     for _ in range(2):
         first, second = entered(leaves, [w, v], add)
-        kept = taped([first, second], [((x @ first) @ second).sum()])
+        kept = segment_tape([first, second], [((x @ first) @ second).sum()])
         totals = gradients(kept, [torch.ones((), dtype=x.dtype)])
     assert alive == [1, 1, 1, 1]
     one, other = w.clone().requires_grad_(), v.clone().requires_grad_()
@@ -72,7 +74,7 @@ def test_a_gradient_of_a_parameter_is_in_memory_until_it_is_added() -> None:
 
 def test_where_no_gradient_arrives_none_leaves() -> None:
     leaves = list(entered([ACTIVATION], [values()[0]], handed_on))
-    kept = taped(leaves, [leaves[0] * 2])
+    kept = segment_tape(leaves, [leaves[0] * 2])
     assert gradients(kept, [None]) == (None,)
 
 
@@ -82,7 +84,7 @@ def test_a_value_stays_only_if_an_operator_saved_it(saved: bool, stays: bool) ->
     alive = weakref.ref(array)
     leaves = list(entered([ACTIVATION], [torch.from_numpy(array)], handed_on))
     outputs = [leaves[0].exp() * leaves[0] if saved else leaves[0] + 1.0]
-    kept = taped(leaves, outputs)
+    kept = segment_tape(leaves, outputs)
     del array, leaves, outputs
     assert (alive() is not None) == stays
     assert gradients(kept, [torch.ones(4)])[0] is not None

@@ -9,10 +9,10 @@ import torch
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.model import Plan
 from meshwright.run.single_device import Trained
-from meshwright.run.verdict import compared_plan, dtype_of, verdict
+from meshwright.run.verdict import compared_plan, least_exact_dtype, verdict
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 
@@ -87,13 +87,13 @@ def test_what_is_not_a_number_differs() -> None:
 
 def planned(dtype: str) -> Plan:
     graph = load_model("zoo:lenet/tiny", 4).graph
-    graph = graph if dtype == "float32" else in_dtype(graph, dtype)
+    graph = graph if dtype == "float32" else cast_graph(graph, dtype)
     cluster = Cluster.named("laptop").resized({"process": 2})
     return Plan.of("any", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
 
 
 def test_a_plan_in_float32_is_compared_in_float64() -> None:
-    assert dtype_of(compared_plan(planned("float32"))) == "float64"
+    assert least_exact_dtype(compared_plan(planned("float32"))) == "float64"
     half = planned("bfloat16")
     assert compared_plan(half) is half
-    assert dtype_of(half) == "bfloat16"
+    assert least_exact_dtype(half) == "bfloat16"

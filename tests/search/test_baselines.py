@@ -13,7 +13,7 @@ from meshwright.baselines import BASELINES, applicable
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.placement import scheduled
-from meshwright.baselines.roles import inside_machine
+from meshwright.baselines.roles import intra_machine_factors
 from meshwright.baselines.stages import contiguous
 from meshwright.baselines.tensor import tensor_splits
 from meshwright.capture.load import load_model
@@ -315,7 +315,7 @@ def test_megatron_sums_no_gradients_of_cut_weights_inside_a_node(name: str) -> N
     cut = 0
     for unit in plan.units:
         roles = plan.layout[unit.name].roles
-        for factor in inside_machine(FOUR):
+        for factor in intra_machine_factors(FOUR):
             if roles[factor] == REPLICA:
                 continue
             number = [split.name for split in unit.splits].index(roles[factor])

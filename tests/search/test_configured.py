@@ -17,8 +17,8 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import factorizations
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.facts import Facts, facts_of
-from meshwright.baselines.degrees.placed import factors_of, rows_of
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
@@ -69,7 +69,7 @@ def test_attention_that_is_written_as_products_around_a_softmax(
     cluster: Cluster, config: ParallelConfig, cut: tuple[str, ...]
 ) -> None:
     """Heads and positions are those of the scores."""
-    assert facts_of(WRITTEN) == Facts(
+    assert transformer_facts(WRITTEN) == Facts(
         layers=2, heads=4, key_value_heads=4, positions=6, samples=8, experts=0
     )
     plan = configured(WRITTEN, cluster, config)
@@ -78,11 +78,11 @@ def test_attention_that_is_written_as_products_around_a_softmax(
 
 
 def test_facts() -> None:
-    assert facts_of(llama()) == Facts(4, 8, 4, 16, 16, 0)
-    assert facts_of(gpt()) == Facts(4, 8, 8, 16, 16, 0)
-    assert facts_of(mixtral()).experts == 4
+    assert transformer_facts(llama()) == Facts(4, 8, 4, 16, 16, 0)
+    assert transformer_facts(gpt()) == Facts(4, 8, 8, 16, 16, 0)
+    assert transformer_facts(mixtral()).experts == 4
     with pytest.raises(InputError, match="no repeated attention layers"):
-        facts_of(convolutional())
+        transformer_facts(convolutional())
 
 
 @given(st.sampled_from((EIGHT, TWELVE)), st.data())
@@ -100,7 +100,7 @@ def test_rows_multiply_to_degrees_and_columns_to_levels(
         return
     assert {axis: math.prod(row) for axis, row in rows.items()} == degrees
     assert tuple(map(math.prod, zip(*rows.values(), strict=True))) == cluster.hierarchy
-    taken = factors_of(rows, cluster)
+    taken = mesh_factors_of_axes(rows, cluster)
     assert sorted(n for numbers in taken.values() for n in numbers) == list(
         range(len(factors(cluster)))
     )

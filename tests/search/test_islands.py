@@ -28,7 +28,7 @@ from meshwright.search.islands.cuts import cuts_of, partition
 from meshwright.search.islands.merged import merged
 from meshwright.search.islands.planner import _Search, split_islands
 from meshwright.search.islands.question import IslandPlanned, IslandQuestion
-from meshwright.search.islands.shares import balanced, least_max, proportional
+from meshwright.search.islands.shares import balanced_shares, min_max_shares, proportional_shares
 from meshwright.sharding.loss_law import loss_law
 from meshwright.simulate.islands import predicted
 from support.islands import island, machine_of, two_layers
@@ -116,7 +116,7 @@ def test_shares_are_the_best_by_enumeration() -> None:
     def timing(number: int, share: int) -> float:
         return (1.0, 2.5, 0.8)[number] * share + number
 
-    best, shares = balanced(timing, [1.0, 0.4, 1.25], 8, lambda: False)
+    best, shares = balanced_shares(timing, [1.0, 0.4, 1.25], 8, lambda: False)
     every = [
         max(timing(0, a), timing(1, b), timing(2, 8 - a - b))
         for a in range(1, 7)
@@ -128,8 +128,8 @@ def test_shares_are_the_best_by_enumeration() -> None:
 
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=4), st.integers(16, 500))
 def test_shares_add_up(speeds: list[float], batch: int) -> None:
-    assert sum(proportional(speeds, batch)) == batch
-    best, shares = balanced(lambda n, share: share / speeds[n], speeds, batch, lambda: False)
+    assert sum(proportional_shares(speeds, batch)) == batch
+    best, shares = balanced_shares(lambda n, share: share / speeds[n], speeds, batch, lambda: False)
     assert sum(shares) == batch
     # No split into whole samples is faster than work over speed, and this one is near.
     assert best >= batch / sum(speeds) * (1 - 1e-9)
@@ -137,7 +137,7 @@ def test_shares_add_up(speeds: list[float], batch: int) -> None:
 
 
 def test_least_max_says_when_nothing_adds_up() -> None:
-    assert least_max([{2: 1.0}, {2: 1.0}], 5) == (math.inf, ())
+    assert min_max_shares([{2: 1.0}, {2: 1.0}], 5) == (math.inf, ())
 
 
 @given(st.lists(st.integers(1, 9), min_size=4, max_size=8), st.integers(1, 3))

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.graph.text import parse_graph
-from meshwright.sharding.micro_batches import can_be_cut_by, cut_by_micro_batches
+from meshwright.sharding.micro_batches import micro_batch_states, supports_micro_batches
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.units import units
 
@@ -95,13 +95,13 @@ def test_a_sum_with_positions_has_the_samples_of_words(text: str) -> None:
     samples = followed(text)
     assert samples["sum"] == "sample"
     assert samples["first"] is None
-    states = cut_by_micro_batches(graph, 2)
+    states = micro_batch_states(graph, 2)
     assert (states["x"], states["p"], states["y"]) == (0, WHOLE, 0)
     lines = text.splitlines()
     moved = [line for line in lines if line.startswith(("operator range", "operator first"))]
     others = [line for line in lines if line not in moved]
     turned = parse_graph("\n".join([*others[:4], *moved, *others[4:]]))
-    assert dict(cut_by_micro_batches(turned, 2)) == states
+    assert dict(micro_batch_states(turned, 2)) == states
 
 
 TOKEN = """graph token
@@ -116,7 +116,7 @@ output y
 
 def test_a_class_token_for_every_sample_is_cut_as_they_are() -> None:
     assert followed(TOKEN) == {"norm": None, "every": "sample", "all": "sample"}
-    assert dict(cut_by_micro_batches(parse_graph(TOKEN), 4)) == {"k": WHOLE, "e": 0, "y": 0}
+    assert dict(micro_batch_states(parse_graph(TOKEN), 4)) == {"k": WHOLE, "e": 0, "y": 0}
 
 
 def test_who_needs_all_samples_is_named() -> None:
@@ -127,6 +127,6 @@ operator a: a: float32[n=4] = mul(x, w)
 operator b: b: float32[n=4] = cumsum(a) {dim=0}
 output b""")
     with pytest.raises(InputError, match="unit 'b' needs all samples of 'a' at once, but there"):
-        cut_by_micro_batches(graph, 2)
-    assert can_be_cut_by(graph, 1)
-    assert not can_be_cut_by(graph, 2)
+        micro_batch_states(graph, 2)
+    assert supports_micro_batches(graph, 1)
+    assert not supports_micro_batches(graph, 2)

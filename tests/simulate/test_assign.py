@@ -16,13 +16,13 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import LAYERWISE, Options
-from meshwright.sharding.layout import factors, neighbourhoods
+from meshwright.sharding.layout import factors, inner_group_sizes
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
 from meshwright.sharding.unit import OpGroup
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.edge_collectives import FOUND
-from meshwright.simulate.move import apply, board, take_back, undo
+from meshwright.simulate.move import apply, move_buffers, undo, undo_move
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import NOWHERE
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
@@ -127,7 +127,7 @@ def drawn_problem(random: Random, graph: OperatorGraph) -> StepModel:
         optimizer=random.choice(("sgd", "adam")),
         micro_batches=random.choice((1, 2)),
         zero=zero,
-        shard_within=random.choice((0, *neighbourhoods(factors(cluster)))) if zero else 0,
+        shard_within=random.choice((0, *inner_group_sizes(factors(cluster)))) if zero else 0,
         recompute=random.random() < 0.3,
         bucket=Bytes(random.choice((0, 0, 500, 10**9, LAYERWISE))),
         early=random.random() < 0.3,
@@ -217,7 +217,7 @@ def test_a_change_is_a_new_layout_and_can_be_taken_back(random: Random) -> None:
         count = random.randint(1, len(changed.units))
         which = np.array(sorted(random.sample(range(len(changed.units)), count)), np.int32)
         roles = np.ascontiguousarray(wanted[which])
-        while (status := apply(board(changed), log, which, roles, count)) != FOUND:
+        while (status := apply(move_buffers(changed), log, which, roles, count)) != FOUND:
             assert all(map(np.array_equal, arrays(changed), kept)), "a failed change left traces"
             changed.supply(status)
         after = before.copy()
@@ -225,7 +225,7 @@ def test_a_change_is_a_new_layout_and_can_be_taken_back(random: Random) -> None:
         fresh.lay(after)
         same(changed, fresh)
         if random.random() < 0.7:
-            take_back(changed.tasks, changed.roles, changed.room.moved, log)
+            undo_move(changed.tasks, changed.roles, changed.room.moved, log)
             assert [np.array_equal(a, b) for a, b in zip(arrays(changed), kept, strict=True)] == [
                 True
             ] * len(kept)

@@ -38,8 +38,8 @@ from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
 from meshwright.search.joint.request.question import PlanRequest
-from meshwright.sharding.layout import Layout, MeshFactor, factors, layouts, level_neighbourhoods
-from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.layout import Layout, MeshFactor, factors, layouts, level_group_sizes
+from meshwright.sharding.micro_batches import supports_micro_batches
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate import full
@@ -93,7 +93,7 @@ def every_plan(question: PlanRequest) -> Iterator[Tried]:
     prices = CollectivePrices(Pricer(question.cluster, algorithm="best"))
     operators = OperatorPricer(question.cluster.device)
     for graph, options in product(reachable(question), allowed(question)):
-        if not can_be_cut_by(graph, options.micro_batches):
+        if not supports_micro_batches(graph, options.micro_batches):
             continue
         for pipeline, choices in stages(graph, question, options):
             places = {layout.coordinates() for layout in pipeline}
@@ -165,7 +165,7 @@ def allowed(question: PlanRequest) -> tuple[Options, ...]:
     fixed = dict(question.constraints.fixed)
     names = ("micro-batches", "zero", "shard-within", "recompute", "bucket")
     micro, zero, within, again, bucket = (fixed.get(name) for name in names)
-    possible = (0, *level_neighbourhoods(question.cluster)) if within is None else (int(within),)
+    possible = (0, *level_group_sizes(question.cluster)) if within is None else (int(within),)
     return tuple(
         msgspec.structs.replace(
             question.training,

@@ -31,7 +31,7 @@ from meshwright.sharding.layout import (
     Layout,
     checked_layout,
     factors,
-    neighbourhoods,
+    inner_group_sizes,
 )
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
@@ -142,7 +142,7 @@ def rewritten(
 def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
     count, schedule = rng.choice((1, 1, 2, 4, 3)), rng.choice(SCHEDULES)
     zero = rng.choice((0, 0, 1, 2, 3))
-    neighbours = neighbourhoods(factors(cluster)) if zero else ()
+    neighbours = inner_group_sizes(factors(cluster)) if zero else ()
     options = Options(
         micro_batches=count,
         schedule=schedule,

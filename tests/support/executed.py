@@ -16,12 +16,12 @@ from torch import Tensor
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_example, load_graph
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import Box
 from meshwright.plan.model import Plan
 from meshwright.run.comm.communicator import Communicator
-from meshwright.run.exec.compiled_segments import Backend, as_traced, inductor
+from meshwright.run.exec.compiled_segments import Backend, eager_backend, inductor
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.parameters import ParameterPiece
 from meshwright.run.launch.gpus import device_of_rank
@@ -87,7 +87,7 @@ def tiny(name: str, batch: int, dtype: str = "float64") -> Model:
     values = values_of(example, graph)
     real = getattr(torch, dtype)
     return Model(
-        in_dtype(graph, dtype),
+        cast_graph(graph, dtype),
         {
             key: (value.to(real) if value.is_floating_point() else value)
             .detach()
@@ -133,7 +133,7 @@ def trained_each(all_: Sequence[Training], models: Mapping[str, Arrays]) -> list
 
 BACKENDS: dict[str, Backend | None] = {
     "operators": None,
-    "graphs": as_traced,
+    "graphs": eager_backend,
     "inductor": inductor,
 }
 """What runs segments."""

@@ -10,7 +10,7 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster, Link
 from meshwright.graph.batch import with_samples
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
 from meshwright.plan.model import Plan
@@ -31,7 +31,7 @@ RANKS: dict[int, list[tuple[int, ...]]] = {
 
 @lru_cache(maxsize=16)
 def graph_of(source: str, samples: int = BATCH) -> OperatorGraph:
-    return with_samples(in_dtype(load_model(source, BATCH).graph, "float64"), samples)
+    return with_samples(cast_graph(load_model(source, BATCH).graph, "float64"), samples)
 
 
 def drawn_part(draw: random.Random, source: str, devices: int, share: int) -> Plan:

@@ -10,7 +10,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.sharding.layout import Layout, factors, neighbourhoods
+from meshwright.sharding.layout import Layout, factors, inner_group_sizes
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support import loop_bodies as bodies
@@ -77,7 +77,7 @@ def twisted(zero: int) -> Plan:
 def any_plans(ranks: int, count: int) -> list[Plan]:
     """Plans of random layouts, with every stage of ZeRO in turn, at times within neighbours."""
     subject, plans = Subject(GRAPH, {}, {}, {}), list[Plan]()
-    known = (0, *neighbourhoods(factors(machine_of(ranks))))
+    known = (0, *inner_group_sizes(factors(machine_of(ranks))))
     for seed in range(count):
         zero = seed % 4
         within = known[seed // 4 % len(known)] if zero else 0

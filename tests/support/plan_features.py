@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.lower.schedule_merge import parts_of
 from meshwright.lower.script import Script
-from meshwright.lower.traffic import sent_by_kind
+from meshwright.lower.traffic import sent_bytes_by_kind
 from meshwright.lower.transfers import Exchange, Step
 from meshwright.sharding.layout import IDLE
 from meshwright.sharding.unit import OpGroup
@@ -63,7 +63,7 @@ def _of_options(script: Script) -> Iterator[str]:
     if any(instruction.again for instruction in script.instructions):
         yield "recomputation"
     steps = [reduction.program.count(";") + 1 for reduction in script.plan.programs]
-    if steps and sent_by_kind(script, 0):
+    if steps and sent_bytes_by_kind(script, 0):
         yield f"program of {max(steps)} steps"
     yield from sorted({f"{chain.collective} in steps" for chain in script.plan.chains})
 

@@ -16,7 +16,7 @@ from meshwright.cost.memory import OPTIMIZERS
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
 from meshwright.plan.options import SCHEDULES, Options
-from meshwright.sharding.layout import Layout, factors, layouts, neighbourhoods
+from meshwright.sharding.layout import Layout, factors, inner_group_sizes, layouts
 from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
@@ -61,7 +61,7 @@ def plans(
     graphs = (*GRAPHS, REPEATING) if repeating else GRAPHS
     graph, cluster = draw(st.sampled_from(graphs)), draw(st.sampled_from(CLUSTERS))
     chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
-    options, known = draw(strategy), neighbourhoods(factors(cluster))
+    options, known = draw(strategy), inner_group_sizes(factors(cluster))
     if options.zero and known:
         within = draw(st.sampled_from((0, *known)))
         options = msgspec.structs.replace(options, shard_within=within)

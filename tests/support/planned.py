@@ -8,7 +8,7 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines import applicable
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.request.question import (
     PlanRequest,
     PlanResult,
@@ -41,7 +41,7 @@ def answer(
         best=best,
         baselines=baselines,
         refused=(("walking", "there is no path; take one."),),
-        front=undominated(candidates),
+        front=pareto_front(candidates),
         bound=Seconds(best.prediction.step * 0.8),
         graphs=3,
         rewrites=rewrites,

@@ -14,7 +14,7 @@ from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.language.compute import FUNCTIONS
-from meshwright.rewrite.language.shards import Shards, of_array, run
+from meshwright.rewrite.language.shards import Shards, run, unsharded_array
 
 SIZE = 4
 """Every tensor is square, so that every operator takes every tensor."""
@@ -75,7 +75,7 @@ def on_shards(
     graph: OperatorGraph, values: Mapping[str, NDArray[np.float64]]
 ) -> list[NDArray[np.float64]]:
     """The outputs by the executable semantics; operators that no rule knows run with torch."""
-    present: dict[str, Shards] = {name: of_array(value) for name, value in values.items()}
+    present: dict[str, Shards] = {name: unsharded_array(value) for name, value in values.items()}
     gelu = torch.nn.functional.gelu
     functions = {**FUNCTIONS, "gelu": lambda x: gelu(torch.from_numpy(x)).numpy()}
     for operator in graph.operators:
@@ -84,7 +84,9 @@ def on_shards(
         if reading is None:
             arguments = [torch.from_numpy(_plain(present[name])) for name in names]
             outputs = run_operator(operator.kind, arguments, operator.attributes)
-            results: tuple[Shards, ...] = tuple(of_array(output.numpy()) for output in outputs)
+            results: tuple[Shards, ...] = tuple(
+                unsharded_array(output.numpy()) for output in outputs
+            )
         else:
             operands = [present[names[n]] for n in reading.order]
             results = run(reading.operator, reading.settings, operands, functions=functions)  # type: ignore[arg-type]

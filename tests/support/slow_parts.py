@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from meshwright.cost.memory import LIBRARY, STATES, UPDATE
-from meshwright.graph.counts import view_roots
+from meshwright.graph.counts import view_bases
 from meshwright.graph.families import family_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator
 from meshwright.lower.bundles import EdgeProducer
@@ -48,7 +48,7 @@ class Parts:
         """For each unit what the optimizer holds on the way."""
         self._kept: set[str] = set()
         """The roots that some unit keeps."""
-        self._roots = view_roots(problem.graph)
+        self._roots = view_bases(problem.graph)
         self._layer_of = recomputed(problem.graph, problem.options)
         """The layers that run again, by the names of their operators."""
         self._together: dict[object, list[int]] = defaultdict(list)

@@ -17,7 +17,7 @@ from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
 from meshwright.plan.options import Options
 from meshwright.search.joint.request.constraints import Constraints
 from meshwright.search.joint.request.question import PlanRequest
-from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.micro_batches import supports_micro_batches
 from meshwright.sharding.units import units
 from support.brute_force import REWRITES, algebra, allowed, brute_force, every_plan, reachable, size
 from support.small_graphs import small_graph
@@ -51,7 +51,7 @@ def small_question(seed: int) -> PlanRequest:
             and (len(graphs) > 1 or seed % 5 > 1)
             and len(reachable(question, REWRITES + 1)) == len(graphs)
             and any(
-                can_be_cut_by(question.graph, options.micro_batches)
+                supports_micro_batches(question.graph, options.micro_batches)
                 for options in allowed(question)
             )
         ):

@@ -23,7 +23,7 @@ from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
 from meshwright.capture.zoo import entry
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
@@ -65,7 +65,7 @@ def subject(name: str, batch: int = 4, dtype: str = "float64") -> Subject:
         }
 
     return Subject(
-        in_dtype(graph, dtype),
+        cast_graph(graph, dtype),
         arrays(state),
         arrays(
             {

@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from meshwright.run.launch.ranks import PRELOADED, Home, Meeting, meetings
+from meshwright.run.launch.ranks import PRELOADED, Home, Meeting, open_rendezvous
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def started(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     processes = []
-    with meetings(ranks, home) as all_:
+    with open_rendezvous(ranks, home) as all_:
         for rank, meeting in enumerate(all_):
             rank_arguments = rank, meeting, body, (str(folder), *arguments)
             processes.append(context.Process(target=_rank, args=rank_arguments, daemon=True))

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import meshwright
 from meshwright.base.errors import InputError
-from meshwright.calibrate.comm_overhead import measure_toll
+from meshwright.calibrate.comm_overhead import measure_comm_overhead
 from meshwright.cluster.model import CommOverhead
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
@@ -396,7 +396,7 @@ def holders_of_the_default_group() -> int:
 
 def measured_toll() -> CommOverhead:
     """What talking takes of computing here."""
-    return measure_toll(Communicator())
+    return measure_comm_overhead(Communicator())
 
 
 def policies_of_gloo() -> list[int]:

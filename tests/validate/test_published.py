@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from meshwright.base.units import Bytes, Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.rates import Software
-from meshwright.validate.published.configs import layout_of
+from meshwright.validate.published.configs import published_layout
 from meshwright.validate.published.folds import FOLDS, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import shape_of
@@ -48,7 +48,7 @@ def test_a_row_is_read_as_it_stands() -> None:
 
 def test_unequal_layers_lie_on_stages() -> None:
     row = row_of()
-    layout = layout_of(row, 7, 8)
+    layout = published_layout(row, 7, 8)
     assert str(layout.config) == (
         "DP 2, TP 2, PP 4; 8 micro-batches; sequence parallel; ZeRO 1; activation checkpointing"
     )
@@ -127,7 +127,7 @@ def test_a_row_of_vtrain_is_megatron_deepspeed_on_its_machine() -> None:
     assert (machine.name, machine.hierarchy) == ("vtrain-a100", (1, 8))
     assert machine.device.running == Software(fuses=True, flash=False, wide=True, adds=True)
     config = "DP 2, TP 2, PP 2; 4 micro-batches; activation checkpointing"
-    assert str(layout_of(row, 24, 8).config) == config
+    assert str(published_layout(row, 24, 8).config) == config
 
 
 def test_rows_of_vtrain_are_predicted_as_plans_are() -> None:

@@ -1,1 +1,1 @@
-"""Errors, units and integers: what every room needs and no room owns."""
+"""Common utilities: errors, units, integers, atomic files, processes, memoisation, Numba."""

@@ -1,4 +1,4 @@
-"""How hot loops are compiled."""
+"""Just-in-time compilation of hot loops with Numba, cached on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one exception a user's mistake may raise; the command line turns it into a sentence."""
+"""`InputError`, the exception for user errors; the command line turns it into a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all. Enters: a path and bytes."""
+"""Atomic file writes (a temporary file, then a rename). Enters: a path and bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshwright.base.errors import InputError
 REMEDY = "name a file in a folder that exists and that you may write to"
 
 
-def write_whole(path: str | Path, content: bytes) -> None:
+def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a file beside the old one and let it take its place."""
     whole = Path(path)
     part = whole.with_name(f".{whole.name}.part")
@@ -26,7 +26,7 @@ def write_whole(path: str | Path, content: bytes) -> None:
 
 
 def require_writable(path: str | Path) -> None:
-    """Refuse a path that `write_whole` could not write, before the work whose result it is for."""
+    """Refuse a path that `write_atomically` could not write, before the work for it."""
     whole = Path(path)
     if not whole.name or whole.is_dir():
         raise InputError(f"cannot write {str(path)!r} (it is a folder)", REMEDY)

@@ -1,4 +1,4 @@
-"""When Python looks for objects that refer to each other in a circle."""
+"""Python's cyclic garbage collector, made to run rarely (`gc.freeze`, thresholds)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ THRESHOLDS = (100_000, 50, 100)
 
 
 @contextmanager
-def rarely_collected() -> Iterator[None]:
+def reduced_garbage_collection() -> Iterator[None]:
     """For work that makes millions of objects and no circles: what there is already is not looked
     at, and what it makes rarely.
     """

@@ -1,4 +1,4 @@
-"""Things that are alike, numbered."""
+"""Interning: equal keys numbered in the order of their first appearance."""
 
 from __future__ import annotations
 

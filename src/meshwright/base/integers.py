@@ -1,4 +1,4 @@
-"""Whole numbers: from text, checked, and as products (divisors, factorizations, digits)."""
+"""Integers: parsing, validation, divisors, ordered factorizations, mixed-radix digits."""
 
 from __future__ import annotations
 

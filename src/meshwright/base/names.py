@@ -1,4 +1,4 @@
-"""The names that users choose: one rule for levels, blocks, links and axes.
+"""Identifier validation: one rule for names of levels, blocks, links and axes.
 
 They stand in --axes data=4,tensor=16, in programs (node.Parallel(root).AllReduce) and in tables,
 so none of the signs that mean something there may be part of a name.

@@ -1,5 +1,6 @@
-"""What is derived of a record, computed once. Enters: a function of a frozen record. Leaves: the
-same function, which keeps its results in the record's own `__dict__`.
+"""Memoisation on the record itself: what is derived of a record, computed once. Enters: a function
+of a frozen record. Leaves: the same function, which keeps its results in the record's own
+`__dict__`.
 
 A search asks the same of one graph for every plan. Results belong to the object, not to all that
 equal it (to compare two graphs takes longer than most of what is derived of one), and go with it.

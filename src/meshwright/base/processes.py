@@ -1,4 +1,5 @@
-"""Work in several processes. Enters: a function and items. Leaves: results as they come.
+"""A pool of worker processes (`multiprocessing`, spawned) with an unordered parallel map. Enters: a
+function and items. Leaves: results as they come.
 
 Every worker has a pipe of its own: nothing is shared that a worker could hold when it is ended, so
 ending them never waits for anybody. A pool of the standard library may wait for ever there.
@@ -17,12 +18,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def leave_interrupts_alone() -> None:
+def ignore_interrupts() -> None:
     """To be run in a worker: the process that the user has started ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def most_processes() -> int:
+def available_cores() -> int:
     """As many as this process may use cores; one in a worker, which may have none of its own."""
     if multiprocessing.current_process().daemon:
         return 1
@@ -77,7 +78,7 @@ def _received(link: Connection) -> Any:
 
 
 def _serve(link: Connection, work: Callable[[Item], Result]) -> None:
-    leave_interrupts_alone()
+    ignore_interrupts()
     while True:
         try:
             item = link.recv()

@@ -1,5 +1,6 @@
-"""Text token by token. Enters: one line of a language. Leaves: names, numbers and signs, or a
-sentence that says where something else was expected.
+"""A tokenizer with one token of lookahead, for recursive-descent parsers. Enters: one line of a
+language. Leaves: names, numbers and signs, or a sentence that says where something else was
+expected.
 
 Shared by rules and definitions of operators; knows no word of either.
 """

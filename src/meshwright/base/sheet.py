@@ -1,5 +1,6 @@
-"""Nouns as a person sees them. Enters: a title, facts, a table, all text. Leaves: plain text for a
-terminal, HTML for a notebook. A noun says what is on its sheet; this knows only how to set it.
+"""Pretty-printing of results (`str`, and `_repr_html_` for Jupyter). Enters: a title, facts, a
+table, all text. Leaves: plain text for a terminal, HTML for a notebook. A noun says what is on its
+sheet; this knows only how to set it.
 """
 
 from __future__ import annotations

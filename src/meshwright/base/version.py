@@ -1,3 +1,3 @@
-"""Which Meshwright this is, also where it was not installed but put on the path."""
+"""Version of Meshwright, also where it was not installed but put on the path."""
 
 VERSION = "0.2.0"

@@ -1,5 +1,5 @@
-"""Strategies that need no search. Enters: a graph, a cluster. Leaves: a `Plan` from each that
-applies.
+"""Baseline strategies without a joint search: DP, ZeRO, EP, layer-wise MP, HEFT, OptCNN. Enters: a
+graph, a cluster. Leaves: a `Plan` from each that applies.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""OptCNN's graph of costs. Enters: a graph, a cluster. Leaves: a `CostGraph` in nanoseconds, and
-the layouts that it chooses among.
+"""OptCNN's additive cost model (Jia et al. 2018) as a graph of node and edge costs. Enters: a
+graph, a cluster. Leaves: a `CostGraph` in nanoseconds, and the layouts that it chooses among.
 
 All that `simulate.additive` knows but updates, added up: nothing overlaps here. Units that share
 parameters and can be cut alike, as the steps of a recurrent layer, are one node.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.baselines.choices import choices_of
+from meshwright.baselines.choices import candidate_layouts
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.tables import pricer_of
@@ -44,7 +44,7 @@ class AdditiveSpace(NamedTuple):
 
 def space(graph: OperatorGraph, cluster: Cluster) -> AdditiveSpace:
     """The costs of all layouts that split samples, attributes and parameters on all devices."""
-    choices = choices_of(units(graph), cluster)
+    choices = candidate_layouts(units(graph), cluster)
     prices = CollectivePrices(Pricer(cluster, algorithm="best"))
     costing = AdditiveCosts(graph, cluster, prices, pricer_of(cluster.device), Options())
     node = _nodes(costing.bundles, choices)

@@ -1,5 +1,5 @@
-"""The layouts among which OptCNN chooses. Enters: a unit, a cluster. Leaves: layouts on all devices
-that split samples, attributes and parameters.
+"""OptCNN's search space: the candidate layouts of each op group. Enters: a unit, a cluster. Leaves:
+layouts on all devices that split samples, attributes and parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FEW = 400
 """Layouts of a unit, at most, unless those with a single role are more."""
 
 
-def choices_of(parts: Sequence[OpGroup], cluster: Cluster) -> list[tuple[Layout, ...]]:
+def candidate_layouts(parts: Sequence[OpGroup], cluster: Cluster) -> list[tuple[Layout, ...]]:
     """The choices of each unit; units that can be cut alike share them."""
     known: dict[object, tuple[Layout, ...]] = {}
     per_unit = []

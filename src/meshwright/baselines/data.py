@@ -1,4 +1,5 @@
-"""Data parallelism, and ZeRO on top of it. Enters: a graph, a cluster. Leaves: a `Plan`.
+"""Data parallelism (DP), and ZeRO stages 1 to 3 on top of it (Rajbhandari et al. 2020). Enters: a
+graph, a cluster. Leaves: a `Plan`.
 
 Every factor cuts the samples. If there are too few of them, the innermost factors do and the
 others hold copies, so that gradients are summed inside machines only.

@@ -1,17 +1,19 @@
-"""What an expert would choose for a kind of model. Enters: a graph, a cluster. Leaves: a `Plan`."""
+"""Expert-designed strategies, the usual choice for each kind of model. Enters: a graph, a cluster.
+Leaves: a `Plan`.
+"""
 
 from __future__ import annotations
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.convolutional import one_weird_trick
-from meshwright.baselines.megatron import megatron_inside
+from meshwright.baselines.megatron import megatron_tensor_parallel
 from meshwright.baselines.recurrent import layers_on_devices
 from meshwright.baselines.tables import tables_on_devices
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 
-EXPERTS = (layers_on_devices, megatron_inside, one_weird_trick, tables_on_devices)
+EXPERTS = (layers_on_devices, megatron_tensor_parallel, one_weird_trick, tables_on_devices)
 """The first that applies is taken: a recurrent network may have attention and tables, a transformer
 convolutions and tables."""
 

@@ -1,5 +1,5 @@
-"""Transformers as Megatron trains them (Shoeybi et al. 2019). Enters: a graph with repeated
-attention layers. Leaves: a `Plan`.
+"""Megatron-LM's tensor parallelism x data parallelism (Shoeybi et al. 2019). Enters: a graph with
+repeated attention layers. Leaves: a `Plan`.
 
 Layers are cut inside (`tensor`) along the factors of a machine; all other factors cut samples.
 Norms, residuals and embeddings are copies on the factors inside; the head is cut along words, and
@@ -15,7 +15,7 @@ from meshwright.base.errors import InputError
 from meshwright.baselines.roles import (
     batch_factors,
     cutting,
-    inside_machine,
+    intra_machine_factors,
     with_samples,
 )
 from meshwright.baselines.tensor import ATTENTION, head_splits, tensor_splits
@@ -27,12 +27,12 @@ from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 
-def megatron_inside(graph: OperatorGraph, cluster: Cluster) -> Plan:
+def megatron_tensor_parallel(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Tensor parallel on as many factors inside a machine as heads allow, data parallel besides."""
     parts, mesh_factors = units(graph), factors(cluster)
     splits = _checked_splits(graph, parts)
     cuts = [(parts[number], split) for number, split in splits.items()]
-    tensor = cutting(cuts, inside_machine(cluster), mesh_factors)
+    tensor = cutting(cuts, intra_machine_factors(cluster), mesh_factors)
     head = head_splits(graph, parts)
     if len(cutting([(parts[n], s) for n, s in head.items()], tensor, mesh_factors)) == len(tensor):
         splits |= head

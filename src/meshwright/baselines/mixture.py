@@ -13,7 +13,7 @@ from meshwright.base.errors import InputError
 from meshwright.baselines.roles import (
     batch_factors,
     cutting,
-    inside_machine,
+    intra_machine_factors,
     named_split,
     with_samples,
 )
@@ -37,7 +37,7 @@ def expert_parallel(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Experts on factors inside a machine, samples on all others."""
     mesh_factors, parts = factors(cluster), units(graph)
     cuts = [(unit, split) for unit in parts if (split := _split(unit)) is not None]
-    held = cutting(cuts, inside_machine(cluster), mesh_factors) if cuts else ()
+    held = cutting(cuts, intra_machine_factors(cluster), mesh_factors) if cuts else ()
     if not held:
         raise InputError(
             f"graph {graph.name!r} has no experts that the devices of a machine can share",

@@ -1,5 +1,5 @@
-"""Operator placement: each operator whole on one device, the space that REINFORCE and ColocRL
-search. Enters: a graph, a cluster. Leaves: a `Plan`, made by a list scheduler (after HEFT).
+"""Operator placement (the space of REINFORCE and ColocRL) after HEFT (Topcuoglu et al. 2002).
+Enters: a graph, a cluster. Leaves: a `Plan`, made by a list scheduler (after HEFT).
 
 With t_u the time of both passes of unit u, and c_uv(a, b) that of what v reads of u, sent from
 device a to b, there and back,
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from meshwright.base.integers import to_digits
 from meshwright.base.units import Seconds
-from meshwright.baselines.roles import inside_machine, require_few, seat
+from meshwright.baselines.roles import intra_machine_factors, require_few, seat
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
@@ -57,7 +57,7 @@ def scheduled(graph: OperatorGraph, cluster: Cluster) -> Schedule:
     """The best schedule on one device, on one machine or on all."""
     work = _Work(graph, cluster)
     machine = 1
-    for factor in inside_machine(cluster):
+    for factor in intra_machine_factors(cluster):
         machine *= factors(cluster)[factor].size
     sizes = sorted({1, machine, cluster.devices})
     return min((work.on(devices) for devices in sizes), key=lambda schedule: schedule.seconds)

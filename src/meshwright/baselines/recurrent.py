@@ -1,5 +1,5 @@
-"""Recurrent networks as Wu et al. (2016) train them. Enters: a graph with recurrent layers. Leaves:
-a `Plan`.
+"""GNMT's layer-wise model parallelism for recurrent networks (Wu et al. 2016), with DP. Enters: a
+graph with recurrent layers. Leaves: a `Plan`.
 
 Machines are data parallel; inside one, layers of equal depth sit on one device. The depth of a
 layer with weights is one more than that of what it reads, of a recurrent one than that of its input
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from meshwright.base.errors import InputError
 from meshwright.baselines.roles import (
     batch_factors,
-    inside_machine,
+    intra_machine_factors,
     seat,
     with_samples,
     work,
@@ -39,7 +39,7 @@ def layers_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
             "use layers on devices for recurrent networks",
         )
     mesh_factors, parts = factors(cluster), units(graph)
-    inside = inside_machine(cluster)
+    inside = intra_machine_factors(cluster)
     across = [factor for factor in range(len(mesh_factors)) if factor not in inside]
     batch = batch_factors(parts, across, mesh_factors)
     depth = depths(graph, parts)

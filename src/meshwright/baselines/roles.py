@@ -1,5 +1,6 @@
-"""What all strategies ask. Enters: units, a cluster's factors. Leaves: factors that can cut a
-split, the split that continues another, the place of a device, the work of a unit.
+"""Helpers of the baselines: mesh factors that can cut a split, device coordinates, FLOPs. Enters:
+units, a cluster's factors. Leaves: factors that can cut a split, the split that continues another,
+the place of a device, the work of a unit.
 
 Where not all factors can cut, the innermost are taken first: what is cut is summed up again, and
 the factors left over then hold copies across the slow links instead of sums.
@@ -23,10 +24,10 @@ MOST_APART = 1024
 """Devices that can be told apart one by one."""
 
 
-def inside_machine(cluster: Cluster) -> tuple[int, ...]:
+def intra_machine_factors(cluster: Cluster) -> tuple[int, ...]:
     """The factors along which devices share a machine, by number.
 
-    >>> inside_machine(Cluster.named("summit", node=2))
+    >>> intra_machine_factors(Cluster.named("summit", node=2))
     (1, 2)
     """
     outermost = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1

@@ -1,4 +1,5 @@
-"""Model parallelism by layers. Enters: a graph, a cluster. Leaves: a `Plan`.
+"""Layer-wise model parallelism by min-max chain partition: one contiguous stage a device. Enters: a
+graph, a cluster. Leaves: a `Plan`.
 
 Units in the order of the graph are cut into contiguous stages, one on each device. With w_i the
 work of unit i (floating-point operations of both passes), the largest stage is as small as can be:

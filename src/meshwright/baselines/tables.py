@@ -1,5 +1,5 @@
-"""Recommendation models as Neo trains them (Mudigere et al. 2022). Enters: a graph with embedding
-tables. Leaves: a `Plan`.
+"""Table-wise sharding of embeddings for recommendation models (Neo, Mudigere et al. 2022). Enters:
+a graph with embedding tables. Leaves: a `Plan`.
 
 Each table lies whole on one device, the largest first, each on the device that holds the fewest
 bytes; a table that is large for a device is cut over all of them, along its columns if they can be
@@ -51,7 +51,7 @@ def tables_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
         )
     sizes = {name: graph.specs[name].bytes for name in table_of.values()}
     small = {name: n for name, n in sizes.items() if n * LARGE <= cluster.device.memory}
-    home = dealt_by_bytes(small, cluster.devices)
+    home = greedy_table_placement(small, cluster.devices)
     batch = batch_factors(parts, range(len(mesh_factors)), mesh_factors)
     layouts = []
     for unit in parts:
@@ -65,10 +65,10 @@ def tables_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
     return Plan.of("expert: tables on devices", graph, cluster, layouts)
 
 
-def dealt_by_bytes(sizes: Mapping[str, int], devices: int) -> dict[str, int]:
+def greedy_table_placement(sizes: Mapping[str, int], devices: int) -> dict[str, int]:
     """The device of each table.
 
-    >>> dealt_by_bytes({"a": 1, "b": 3, "c": 2}, 2)
+    >>> greedy_table_placement({"a": 1, "b": 3, "c": 2}, 2)
     {'b': 0, 'c': 1, 'a': 1}
     """
     held = [0] * devices

@@ -1,4 +1,4 @@
-"""Which operators Megatron cuts inside a layer, found from how a graph is wired. Enters: units.
+"""Megatron's column- and row-parallel layers (TP), found from how a graph is wired. Enters: units.
 Leaves: for each unit that takes part, the number of its split.
 
 A linear layer is cut along its outputs ("channel") if all that reads it can take the pieces as they

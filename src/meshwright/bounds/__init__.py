@@ -1,1 +1,1 @@
-"""Lower bounds on the time of a step that no plan can beat."""
+"""Lower bounds on step time: what no plan can beat."""

@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.integers import divisors, prime_factors
-from meshwright.cost.extents import extents_of, window_of
+from meshwright.cost.extents import convolution_window, extents_of
 from meshwright.cost.operator import (
     EVEN,
     OperatorPricer,
     PassPrice,
     alignment,
-    half_of,
+    half_rate_extent,
 )
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
@@ -195,12 +195,12 @@ class DegreeEnumerator:
         if not family_of(call).products:
             return 1.0
         rates = self._pricer.rates
-        half = half_of(call, rates)
+        half = half_rate_extent(call, rates)
         left = {1: rates.odd, EVEN: min(rates.unaligned, rates.ragged), 8: 1.0}[alignment(call)]
         for name, extent in extents_of(call).items():
             # An extent of 1 does not slow a product down, so cutting down to it may gain; of a
             # convolution's input channels the window is left.
-            cut = name == "parameter" or window_of(call) == 1
+            cut = name == "parameter" or convolution_window(call) == 1
             if name != "rows" and cut and product % extent == 0:
                 left *= extent / (extent + half)
         return left

@@ -38,7 +38,7 @@ from meshwright.bounds.network_traffic import (
     trips,
 )
 from meshwright.bounds.pairwise_bound import PairwiseGame
-from meshwright.bounds.pairwise_tables import choices, effort, travelled
+from meshwright.bounds.pairwise_tables import choices, elimination_effort, pairwise_transfer_costs
 from meshwright.bounds.unary_bound import AlikeOpGroups, UnaryBound
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, Backend
@@ -182,8 +182,10 @@ def _value(
             alone = value(own_ways, ROUNDS, wanted, known)
             if alone >= wanted:
                 return alone
-        if effort(pair_choices, carried) <= EFFORT:
-            pairs = PairwiseGame(schedule, pair_choices, travelled(pair_choices, carried, network))
+        if elimination_effort(pair_choices, carried) <= EFFORT:
+            pairs = PairwiseGame(
+                schedule, pair_choices, pairwise_transfer_costs(pair_choices, carried, network)
+            )
             return max(alone, value(pairs, ROUNDS, wanted, max(known, alone)))
     return alone
 

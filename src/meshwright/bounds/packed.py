@@ -1,4 +1,6 @@
-"""Tables one behind the other. Enters: arrays. Leaves: one array, and where each of them begins."""
+"""Packed arrays: ragged tables concatenated into one array, with offsets. Enters: arrays. Leaves:
+one array, and where each of them begins.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from meshwright.base.compiled import compiled, inlined
 from meshwright.bounds.inequalities import InequalityLoads, LoadShares, StepInequalities
 from meshwright.bounds.packed import PackedArrays
 from meshwright.bounds.pairwise_tables import PairChoices, TransferCosts
-from meshwright.solvers.cost_network import NONE, CostNetwork, connect, rest_of, restart
+from meshwright.solvers.cost_network import NONE, CostNetwork, connect, empty_network, restart
 from meshwright.solvers.variable_elimination import settled
 
 Floats = NDArray[np.float64]
@@ -79,7 +79,7 @@ class PairwiseGame:
         sizes = np.array([len(unit_choices.first) for unit_choices in choices], np.int64)
         pairs = self._tables.lower, self._tables.upper
         room = int((sizes[pairs[0]] * sizes[pairs[1]]).sum())
-        self._rest = rest_of(sizes, len(pairs[0]), 2 * room)
+        self._rest = empty_network(sizes, len(pairs[0]), 2 * room)
 
     def first(self) -> LoadShares:
         """The weights of devices alone: as if nothing had to move."""
@@ -104,7 +104,7 @@ class PairwiseGame:
         """What one seat of every unit costs."""
         tasks, trips = len(self._schedule.phases.number), len(self._tables.one)
         spent = InequalityLoads(*(np.zeros(size) for size in (tasks, tasks, trips, trips, trips)))
-        spend(self._tables, self._rest.size, chosen, np.zeros_like(chosen), spent)
+        fill_assignment_loads(self._tables, self._rest.size, chosen, np.zeros_like(chosen), spent)
         return spent
 
     def worst(self, costs: InequalityLoads) -> tuple[float, LoadShares]:
@@ -234,7 +234,7 @@ def seat(tables: PairwiseTables, weights: LoadShares, chosen: Whole) -> None:
 
 
 @compiled
-def spend(
+def fill_assignment_loads(
     tables: PairwiseTables, sizes: Whole, chosen: Whole, choice: Whole, spent: InequalityLoads
 ) -> None:
     """What the seats of all units take."""

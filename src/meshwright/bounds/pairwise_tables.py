@@ -95,7 +95,7 @@ class TransferCosts(NamedTuple):
     """[choices] to be summed up."""
 
 
-def travelled(
+def pairwise_transfer_costs(
     choices: Sequence[PairChoices], trips: TensorTransfers, network: NetworkTraffic
 ) -> list[TransferCosts]:
     """What all trips take; trips that take the same share their tables."""
@@ -148,7 +148,7 @@ def choices(
     return [by_unit[unit] for unit in range(len(trips.slots))]
 
 
-def effort(choices: Sequence[PairChoices], trips: TensorTransfers) -> float:
+def elimination_effort(choices: Sequence[PairChoices], trips: TensorTransfers) -> float:
     """About how many sums a round of the game takes: where two neighbours are joined."""
     around: dict[int, set[int]] = {}
     for one, other in trips.units:

@@ -1,4 +1,5 @@
-"""Which calls are worth measuring. Enters: a graph. Leaves: calls, each once, in a fixed order.
+"""Operator calls to profile: whole operators and their shards, each once. Enters: a graph. Leaves:
+calls, each once, in a fixed order.
 
 They are what a search may ask for: every operator that is not a view, its pieces by each split at
 each degree, and its pieces by two splits together. Left out are tensors made from nothing, which
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from meshwright.base.errors import InputError
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call, OperatorGraph
@@ -29,7 +30,7 @@ def calls_to_measure(
 
     Two splits together make at most `largest` parts. A dtype takes the place of float32.
     """
-    cast = graph if dtype is None else in_dtype(graph, dtype)
+    cast = graph if dtype is None else cast_graph(graph, dtype)
     whole = tuple(
         dict.fromkeys(
             cast.call(operator)

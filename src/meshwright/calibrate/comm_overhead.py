@@ -79,7 +79,7 @@ class Computed(NamedTuple):
         return self.seconds / self.products
 
 
-def measure_toll(wire: Communicator) -> CommOverhead:
+def measure_comm_overhead(wire: Communicator) -> CommOverhead:
     """Called by all ranks at once; this process has one thread for operators meanwhile."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

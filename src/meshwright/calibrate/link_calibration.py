@@ -1,5 +1,6 @@
-"""A cluster's links measured. Enters: a `Cluster`, here or on ranks that torchrun started.
-Leaves: the cluster with what was measured, and sentences about what it does not tell.
+"""Link calibration: bandwidths and latencies of a cluster's links, measured between ranks. Enters:
+a `Cluster`, here or on ranks that torchrun started. Leaves: the cluster with what was measured, and
+sentences about what it does not tell.
 
 How messages are timed is told in `link_rates`, what that means for links in `link_fit`.
 """
@@ -31,7 +32,7 @@ class Calibrated(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def calibrate_links_here(cluster: Cluster, command: str) -> Calibrated:
+def calibrate_links_locally(cluster: Cluster, command: str) -> Calibrated:
     """Measure on ranks of this machine, which must be all of the cluster.
 
     `command` is what torchrun should be told to start, if it must be.
@@ -40,13 +41,13 @@ def calibrate_links_here(cluster: Cluster, command: str) -> Calibrated:
     if machines > 1 or torch.cuda.is_available():
         many = f"cluster {cluster.name!r} is {machines} machines, and this is one of them"
         gpus = "ranks on GPUs are started by torchrun"
-        start = torchrun_words(cluster)
+        start = torchrun_command(cluster)
         raise InputError(many if machines > 1 else gpus, f"on each machine give: {start} {command}")
     measurements = run_ranks(measure_links, cluster, ranks=cluster.devices)
     return _calibrated(cluster, cast("LinkMeasurements", measurements[0]), "gloo")
 
 
-def calibrate_links_together(load: Callable[[], Cluster], device: torch.device) -> Calibrated:
+def calibrate_links_between_ranks(load: Callable[[], Cluster], device: torch.device) -> Calibrated:
     """Measure on the ranks of the default group; `load` reads the cluster on each."""
 
     def checked() -> Cluster:
@@ -70,10 +71,10 @@ def machines_of(cluster: Cluster) -> int:
     return math.prod(cluster.hierarchy[: cluster.level_index(cluster.machine) + 1])
 
 
-def torchrun_words(cluster: Cluster) -> str:
+def torchrun_command(cluster: Cluster) -> str:
     """How torchrun is started on each machine of a cluster.
 
-    >>> torchrun_words(Cluster.named("laptop"))
+    >>> torchrun_command(Cluster.named("laptop"))
     'torchrun --standalone --nproc-per-node 4 -m'
     """
     machines = machines_of(cluster)

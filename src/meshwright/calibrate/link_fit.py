@@ -1,6 +1,7 @@
-"""Rates from measured transfers. Enters: a described `Cluster`, and how long transfers between its
-devices took. Leaves: the same cluster with the rates and latencies that were found, and a sentence
-for whatever contradicts its description of who shares what.
+"""Link bandwidths and latencies (alpha-beta parameters) fitted to measured transfers. Enters: a
+described `Cluster`, and how long transfers between its devices took. Leaves: the same cluster with
+the rates and latencies that were found, and a sentence for whatever contradicts its description of
+who shares what.
 
     rate of a link = what crossed it when all that share it used it at once, or more if more was
                      seen to cross it on the way to outer levels
@@ -27,10 +28,10 @@ from meshwright.calibrate.probes import (
     busiest,
     everyone,
     filling,
+    is_innermost_plain,
     lines,
     outermost,
     pace,
-    plain_inside,
     seconds_per_byte,
 )
 from meshwright.cluster.model import Cluster, CommOverhead, Level, Link
@@ -154,7 +155,7 @@ def _total(pairs: Pairs, seconds: float) -> str:
 def _unmeasured(measured: Cluster, line: FittedLine) -> str:
     link = line.of(measured)
     inner = line.level == len(measured.levels) - 1
-    wired = inner and not plain_inside(measured)
+    wired = inner and not is_innermost_plain(measured)
     why = "its level has ring or hub links" if wired else "nothing on this cluster crosses it"
     return f"link {link.name!r} keeps its described figures: {why}."
 

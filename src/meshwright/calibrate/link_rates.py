@@ -1,6 +1,6 @@
-"""How long messages between real ranks take. Enters: a `Cluster`, on each rank of a process group
-of as many. Leaves: what was `LinkMeasurements`, the same on every rank. Rank i is device i,
-row-major.
+"""Link benchmark: seconds per byte and latency of messages between real ranks. Enters: a `Cluster`,
+on each rank of a process group of as many. Leaves: what was `LinkMeasurements`, the same on every
+rank. Rank i is device i, row-major.
 
     seconds per byte = (seconds of a large message - seconds of a part of it) / difference in bytes
 
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
-from meshwright.calibrate.comm_overhead import Products, measure_toll
+from meshwright.calibrate.comm_overhead import Products, measure_comm_overhead
 from meshwright.calibrate.link_fit import LinkMeasurements, probes
 from meshwright.calibrate.probes import Pair, Pairs, firsts
 from meshwright.cluster.model import Cluster, CommOverhead
@@ -118,7 +118,7 @@ class _Meter:
         """What talking takes of computing; a GPU has others do it, and a rank alone never talks."""
         if self._device.type == "cuda" or dist.get_world_size() < 2:
             return None
-        return measure_toll(self._wire)
+        return measure_comm_overhead(self._wire)
 
     def _added(self, pair: Pair) -> float:
         """What a round trip adds to computing; nothing to that of those who only compute."""

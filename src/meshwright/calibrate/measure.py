@@ -1,4 +1,5 @@
-"""One operator's seconds on a real device. Enters: a call. Leaves: a row of a table of prices.
+"""Operator profiling: forward and backward seconds of one call on a real device. Enters: a call.
+Leaves: a row of a table of prices.
 
 The forward pass is that of training: it keeps what the backward pass needs. The backward pass makes
 the gradients of all inputs that can have one. Which calls are worth measuring is not known here.
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from meshwright.base.units import Seconds
 from meshwright.calibrate.operands import drawn
-from meshwright.calibrate.timing import measuring_on, seconds_of
+from meshwright.calibrate.timing import seconds_of, timing_stream
 from meshwright.capture.execution.pieces import Operands, run_call
 from meshwright.cost.table import MeasuredCall
 from meshwright.graph.model import Call
@@ -27,7 +28,7 @@ def measure_call(call: Call, device: torch.device, *, budget: Seconds) -> Measur
     >>> row.forward > 0, row.backward is not None
     (True, True)
     """
-    with measuring_on(device):
+    with timing_stream(device):
         operands = drawn(call, device)
         forward = seconds_of(lambda _: run_call(call, operands), device, budget)
         return MeasuredCall(

@@ -1,4 +1,5 @@
-"""Operands for a call that is to be measured. Enters: a call. Leaves: tensors it can run on.
+"""Random operands for an operator call that is to be profiled. Enters: a call. Leaves: tensors it
+can run on.
 
 Real numbers are normal, since zeros run faster than data; whole numbers are valid wherever a kind
 takes them as positions: a wrong one would end the whole process on a GPU. Nothing is timed here.
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor
 
 from meshwright.capture.execution.pieces import Operands
-from meshwright.graph.counts import is_real
-from meshwright.graph.expert_body import experts_held
+from meshwright.graph.counts import is_differentiable
+from meshwright.graph.expert_body import local_expert_count
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Wanted, integer, position, tensor
 from meshwright.graph.model import Call, Spec
@@ -60,7 +61,7 @@ def learns(call: Call) -> Wanted:
     first = 1 if call.kind in NOT_FIRST else 0
     flows = family_of(call).differentiable
     return tuple(
-        flows and first <= index < count and spec is not None and is_real(spec.dtype)
+        flows and first <= index < count and spec is not None and is_differentiable(spec.dtype)
         for index, spec in enumerate(call.inputs)
     )
 
@@ -70,7 +71,7 @@ def _drawn(call: Call, index: int, spec: Spec, generator: torch.Generator) -> Te
     device = generator.device
     if dtype == torch.bool:
         return torch.rand(spec.shape, device=device, generator=generator) > 0.5
-    if not is_real(spec.dtype):
+    if not is_differentiable(spec.dtype):
         return _whole(call, index, spec, generator).to(dtype)
     if call.kind in PROBABILITIES:
         return torch.rand(spec.shape, device=device, generator=generator).to(dtype)
@@ -121,7 +122,7 @@ def _classes_asked(call: Call, index: int) -> int | None:
 
 
 def _experts_held(call: Call, index: int) -> int | None:
-    return experts_held(call) if index == 1 else None
+    return local_expert_count(call) if index == 1 else None
 
 
 BOUNDS: Mapping[str, Callable[[Call, int], int | None]] = {

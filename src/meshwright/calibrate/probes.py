@@ -1,5 +1,6 @@
-"""What is sent to learn the rates of links. Enters: a `Cluster`. Leaves: transfers between devices
-that fill a link, and how much of any transfers crosses the busiest instance of each link.
+"""Probe transfers for link calibration: pairs of devices that saturate a link. Enters: a `Cluster`.
+Leaves: transfers between devices that fill a link, and how much of any transfers crosses the
+busiest instance of each link.
 
     transfers that fill a link = everything that shares one instance of it, at once
     seconds per byte of a link = max over its instances of (transfers crossing it) / bandwidth
@@ -87,7 +88,9 @@ def filling(cluster: Cluster, line: FittedLine) -> Pairs:
     """
     link = line.of(cluster)
     leaving = _leaving(cluster, line)
-    if leaving is None or (line.level == len(cluster.levels) - 1 and not plain_inside(cluster)):
+    if leaving is None or (
+        line.level == len(cluster.levels) - 1 and not is_innermost_plain(cluster)
+    ):
         return ()
     level, step = leaving
     first = _owner(cluster, link.per, 0)
@@ -100,7 +103,7 @@ def filling(cluster: Cluster, line: FittedLine) -> Pairs:
     return pairs
 
 
-def plain_inside(cluster: Cluster) -> bool:
+def is_innermost_plain(cluster: Cluster) -> bool:
     """Whether the innermost level has ports and media only."""
     return not any(link.kind == "ring" or link.hub for link in cluster.levels[-1].links)
 
@@ -162,7 +165,7 @@ def _instances(cluster: Cluster, line: FittedLine, pairs: Sequence[Pair]) -> lis
         level = outermost(cluster, source, target)
         if level != line.level and not (level < line.level and link.outward):
             continue
-        if level == line.level and inner and not plain_inside(cluster):
+        if level == line.level and inner and not is_innermost_plain(cluster):
             continue
         leaves, enters = _owner(cluster, link.per, source), _owner(cluster, link.per, target)
         if medium:

@@ -1,4 +1,5 @@
-"""Profiles of operators. Enters: calls. Leaves: a table's file, and what happened.
+"""Resumable profiling of operator calls into a profile table. Enters: calls. Leaves: a table's
+file, and what happened.
 
 The file grows by whole lines, so that a calibration can be stopped at any time and go on where it
 stopped. Which calls are worth it is told in `calls`, how one is measured in `measure`, how prices
@@ -19,7 +20,7 @@ import torch
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.calibrate.measure import measure_call
-from meshwright.calibrate.provenance import origin_of
+from meshwright.calibrate.provenance import price_origin
 from meshwright.cost.table import Origin, PriceTable, format_header, format_row, parse_table
 from meshwright.graph.model import Call
 
@@ -71,7 +72,7 @@ def calibrate(
     """
     budget = (EACH if ranks is None else SHARED) if each is None else each
     deadline = None if total is None else time.monotonic() + total
-    held = _prepared(file, origin_of(device, command, ranks))
+    held = _prepared(file, price_origin(device, command, ranks))
     wanted = tuple(dict.fromkeys(calls))
     left = [call for call in wanted if call not in held]
     known = len(wanted) - len(left)

@@ -14,7 +14,7 @@ import torch
 from meshwright.cost.table import Origin
 
 
-def origin_of(device: torch.device, command: str, ranks: int | None = None) -> Origin:
+def price_origin(device: torch.device, command: str, ranks: int | None = None) -> Origin:
     """Where prices that are measured here and today come from; `ranks` compute at once."""
     today = date.today().isoformat()
     if device.type == "cuda":

@@ -1,4 +1,5 @@
-"""How long something takes on a device. Enters: what to run. Leaves: median seconds of one run.
+"""Kernel timing: CUDA graph replays timed by events on a GPU, a wall clock on a CPU. Enters: what
+to run. Leaves: median seconds of one run.
 
 On a GPU many runs are captured in one CUDA graph and its replays are timed by events, so that the
 host's work between kernels does not count; what waits for the device cannot be captured and is
@@ -40,7 +41,7 @@ WARM_UP = 3
 
 
 @contextmanager
-def measuring_on(device: torch.device) -> Iterator[None]:
+def timing_stream(device: torch.device) -> Iterator[None]:
     """Where measuring happens: on a GPU one stream for drawing, warming up and capturing.
 
     The backward pass runs on the stream of its forward pass, so both must be the captured one.
@@ -69,7 +70,7 @@ def nothing() -> Made:
 def seconds_of(
     body: Body, device: torch.device, budget: Seconds, *, before: Callable[[], Made] = nothing
 ) -> Seconds:
-    """The median of several readings, as many as the budget allows; inside `measuring_on`.
+    """The median of several readings, as many as the budget allows; inside `timing_stream`.
 
     What `before` makes is given to the body and not timed.
     """

@@ -1,1 +1,1 @@
-"""From a PyTorch model to an `OperatorGraph`, on meta tensors; one of the two doors of torch."""
+"""Graph capture: from a PyTorch model to an `OperatorGraph` by `torch.export`, on meta tensors."""

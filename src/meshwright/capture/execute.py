@@ -1,4 +1,4 @@
-"""Running a graph operator by operator with PyTorch's kernels, on one device.
+"""Reference executor: a graph run operator by operator with PyTorch's kernels, on one device.
 
 Enters: a graph and a value for each of its inputs, parameters and buffers. Leaves: its outputs,
 through which gradients flow back. Slow and plain: the reference that captures, rewrites and
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execution.guarding import refuse_other_branches
+from meshwright.capture.execution.guarding import check_guards
 from meshwright.capture.execution.kernels import run_operator
 from meshwright.capture.export import exported
 from meshwright.capture.source.example import MODEL, Example, Step
@@ -24,7 +24,7 @@ from meshwright.graph.model import OperatorGraph
 def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs of a graph by name; random operators draw in the order of the graph."""
     refuse_missing(graph, values)
-    refuse_other_branches(graph, values)
+    check_guards(graph, values)
     present = dict(values)
     uses = Counter(name for operator in graph.operators for name in operator.inputs)
     uses.update(graph.outputs)

@@ -35,13 +35,13 @@ from meshwright.capture.trace.settings import (
 from meshwright.capture.trace.state_writes import (
     KEPT,
     LOST,
-    refuse_lost_origins,
+    refuse_baked_constants,
     refuse_state_writes,
 )
 from meshwright.capture.trace.tracing import Trace, replayed, traced
 from meshwright.capture.trace.untraced import untraced
-from meshwright.capture.trace.user_backward import own_backward_noted
-from meshwright.capture.translation.branches import decided, depends_on_data, warnings_of
+from meshwright.capture.trace.user_backward import user_backward_checked
+from meshwright.capture.translation.branches import data_dependent_shape_error, decided, warnings_of
 from meshwright.capture.translation.program import graph_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Alike, Traced
@@ -121,14 +121,14 @@ def _whole_trace(example: Example, meanwhile: ExitStack) -> Trace:
     """A trace that tells all of what the model does, and how it is traced again meanwhile."""
     apart: set[type[Function]] = set()
     while True:
-        with own_backward_noted(example.model, apart) as more:
+        with user_backward_checked(example.model, apart) as more:
             trace = traced(example)
         if not more:
             break
         meanwhile.enter_context(as_operators(more))
         apart |= more
     refuse_state_writes(trace.program, MODEL)
-    refuse_lost_origins(trace.program)
+    refuse_baked_constants(trace.program)
     if trace.memory.remembered:
         with trace.memory.stale():
             again = replayed(example, trace.known, trace.decided)
@@ -216,7 +216,7 @@ def _sentence(error: Exception, title: str, example: Example) -> InputError:
     """A failed trace as a sentence for the user."""
     place = user_line(error)
     if (needed := values_needed(error)) is not None and needed.counts:
-        return depends_on_data(title, place)
+        return data_dependent_shape_error(title, place)
     if _depends_on_data(error):
         return InputError(
             f"model {title!r} branches on the values of a tensor{place}",

@@ -1,4 +1,4 @@
-"""From what a user names to a captured model: the one door of this room.
+"""Model loading: from a source (zoo, function, Transformers, .pt2, graph file) to a graph.
 
 Enters: a source, as text. Leaves: `Captured`, the operator graph with warnings to show. Knows the
 forms of a source; each form has its own function, which knows nothing of the others.
@@ -31,9 +31,9 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.units import Bytes
 from meshwright.capture.export import Capture, captured
-from meshwright.capture.recognised.disagreeing import doubted
+from meshwright.capture.recognised.disagreeing import with_opaque_mismatches
 from meshwright.capture.recognised.independence import with_independent_samples
-from meshwright.capture.recognised.merged_rows import with_rows_apart
+from meshwright.capture.recognised.merged_rows import with_unflattened_rows
 from meshwright.capture.recognised.mixtures import with_routed_experts
 from meshwright.capture.recognised.user_operators import with_definitions
 from meshwright.capture.source.example import Example
@@ -177,7 +177,9 @@ def _settled(graph: OperatorGraph) -> OperatorGraph:
     """A captured graph without needless merging, with mixtures of experts as one operator each, and
     with what was found out about operators that no family knows.
     """
-    return with_independent_samples(doubted(with_routed_experts(with_rows_apart(graph))))
+    return with_independent_samples(
+        with_opaque_mismatches(with_routed_experts(with_unflattened_rows(graph)))
+    )
 
 
 def zoo_example(source: Source, batch: int | None, device: torch.device | None = None) -> Example:

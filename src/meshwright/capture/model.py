@@ -1,5 +1,5 @@
-"""A model captured from Python. Enters: what names a model, or a module with example inputs.
-Leaves: its `OperatorGraph`. What the user should know comes as Python warnings.
+"""`capture_model`: a model captured from Python. Enters: what names a model, or a module with
+example inputs. Leaves: its `OperatorGraph`. What the user should know comes as Python warnings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_graph, load_model
 from meshwright.capture.source.example import Example, Loss
-from meshwright.graph.dtypes import dtype_named, in_dtype
+from meshwright.graph.dtypes import cast_graph, dtype_named
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.library.reading import read_operators
 
@@ -58,4 +58,4 @@ def capture_model(
         captured = load_graph(example, known)
     for warning in captured.warnings:
         warnings.warn(warning, stacklevel=2)
-    return captured.graph if dtype is None else in_dtype(captured.graph, dtype_named(dtype))
+    return captured.graph if dtype is None else cast_graph(captured.graph, dtype_named(dtype))

@@ -1,6 +1,6 @@
-"""A model's code for a script without Meshwright. Enters: a source, a batch. Leaves: `Standalone`:
-the body of a function `build()` that imports torch (and Transformers, or the user's module) only,
-and files that lie beside it.
+"""Standalone model code, for scripts that do not import Meshwright. Enters: a source, a batch.
+Leaves: `Standalone`: the body of a function `build()` that imports torch (and Transformers, or the
+user's module) only, and files that lie beside it.
 
     zoo:NAME     the modules of the zoo that define it, as files zoo_*.py with dataclasses
     hf:CLASS     its configuration's settings, and tensors like the example's

@@ -1,4 +1,4 @@
-"""What the verb `check` is told: options, and what they turn into."""
+"""Options of the verb `check`, and what they turn into."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell can complete. Enters: what is typed. Leaves: what it may become.
+"""Shell completion. Enters: what is typed. Leaves: what it may become.
 
 Loads nothing heavy: a shell asks at every press of a key.
 """

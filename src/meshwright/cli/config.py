@@ -1,4 +1,5 @@
-"""Options that are given again and again. Enters: a TOML file. Leaves: defaults of the verbs.
+"""Configuration file (TOML) with defaults for command-line options. Enters: a TOML file. Leaves:
+defaults of the verbs.
 
     [plan]                 the verb, and below it its long options without the dashes;
     cluster = "dgx-h100"   a number stands for its text, a list for an option given repeatedly

@@ -1,4 +1,4 @@
-"""What a verb prints with: a console, a counting line, a bar, JSON."""
+"""Terminal output: console, progress line, progress bar, JSON."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def progress(what: str) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def share_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
     """A bar on standard error that shows a share done and words, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

@@ -1,4 +1,4 @@
-"""How the command line ends: the one place that says what an exit code means."""
+"""Exit codes of the command line: the one place that says what they mean."""
 
 from __future__ import annotations
 

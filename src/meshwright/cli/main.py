@@ -1,4 +1,4 @@
-"""The command line. Enters: words. Leaves: an exit code, 0 if all went well.
+"""Entry point of the command line. Enters: words. Leaves: an exit code, 0 if all went well.
 
 Rooms are imported inside the verbs, so that help costs nothing. `exits` tells the exit codes.
 """

@@ -204,7 +204,7 @@ def captured_graph(
     know goes to standard error.
     """
     from meshwright.base.errors import InputError
-    from meshwright.graph.dtypes import FP8, dtype_named, in_dtype
+    from meshwright.graph.dtypes import FP8, cast_graph, dtype_named
     from meshwright.plan.file import load_plan, looks_like_plan
 
     if model.endswith(".json") and looks_like_plan(model):
@@ -223,7 +223,7 @@ def captured_graph(
     captured = load_model(model, batch, operators or {})
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
-    return captured.graph if dtype is None else in_dtype(captured.graph, dtype)
+    return captured.graph if dtype is None else cast_graph(captured.graph, dtype)
 
 
 def graph_of_plan(plan: Plan) -> OperatorGraph:
@@ -235,9 +235,9 @@ def graph_of_plan(plan: Plan) -> OperatorGraph:
     dtypes = {parameter.tensor.dtype for parameter in plan.graph.parameters}
     graph = captured_graph(plan.model, plan.batch, operators=definitions_in(plan.graph))
     if {parameter.tensor.dtype for parameter in graph.parameters} != dtypes and len(dtypes) == 1:
-        from meshwright.graph.dtypes import in_dtype
+        from meshwright.graph.dtypes import cast_graph
 
-        return in_dtype(graph, dtypes.pop())
+        return cast_graph(graph, dtypes.pop())
     return graph
 
 
@@ -246,11 +246,11 @@ def as_run(cluster: Cluster, dtype: str | None, software: str | None) -> Cluster
     from msgspec.structs import replace
 
     from meshwright.base.errors import InputError
-    from meshwright.cluster.software import run_by
+    from meshwright.cluster.software import cluster_with_software
     from meshwright.graph.dtypes import FP8
 
     try:
-        cluster = run_by(cluster, software)
+        cluster = cluster_with_software(cluster, software)
     except InputError as error:
         raise error.at("--software") from None
     if dtype != FP8:
@@ -270,7 +270,7 @@ def chosen_budget(text: str) -> Budget:
         raise error.at("--budget") from None
 
 
-def require_place(option: str, path: str | None) -> None:
+def require_output_path(option: str, path: str | None) -> None:
     """Refuse a file that could not be written, before the work whose result it is for."""
     from meshwright.base.errors import InputError
     from meshwright.base.files import require_writable
@@ -288,7 +288,7 @@ def require_places(**options: str | None) -> None:
 
     named = {f"--{name}": path for name, path in options.items() if path is not None}
     for option, path in named.items():
-        require_place(option, path)
+        require_output_path(option, path)
         for other, same in named.items():
             if other < option and os.path.realpath(same) == os.path.realpath(path):
                 raise InputError(f"{other} and {option} are both {path!r}", "name two files")

@@ -1,4 +1,4 @@
-"""What the verb `plan` is told: options, and what they turn into."""
+"""Options of the verb `plan`, and what they turn into."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def chosen_place(out: str | None) -> str:
     from pathlib import Path
 
     from meshwright.base.errors import InputError
-    from meshwright.cli.options import require_place
+    from meshwright.cli.options import require_output_path
     from meshwright.plan.file import looks_like_plan
     from meshwright.plan.island_plan import is_island_plan
 
     path = out or DEFAULT
-    require_place("--out", path)
+    require_output_path("--out", path)
     known = looks_like_plan(path) or is_island_plan(path)
     if out is None and Path(path).exists() and not known:
         raise InputError(f"{path!r} is there already and is no plan", "name a file with --out")

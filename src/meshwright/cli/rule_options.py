@@ -1,4 +1,4 @@
-"""What the verbs about rules share: options, and what they turn into."""
+"""Options that the verbs about rules share, and what they turn into."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What happens inside, told on standard error. Enters: nothing. Leaves: log lines, with the seconds
-since the start. A module tells through `logging.getLogger(__name__)` and knows nothing of this.
+"""Verbose logging to standard error. Enters: nothing. Leaves: log lines, with the seconds since the
+start. A module tells through `logging.getLogger(__name__)` and knows nothing of this.
 """
 
 from __future__ import annotations

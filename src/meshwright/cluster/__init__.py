@@ -1,1 +1,1 @@
-"""The machine: levels, the links that join them, and the device at the bottom."""
+"""Hardware model: hierarchical clusters of levels, links and devices."""

@@ -24,10 +24,10 @@ from meshwright.cluster.toml import (
     link_lines,
     link_of,
     load_cluster,
+    parse_toml,
     quoted,
+    read_cluster_text,
     regular,
-    text_of,
-    toml_of,
 )
 
 OWN = ("machine", "device", "levels")
@@ -37,7 +37,7 @@ OWN = ("machine", "device", "levels")
 def load_machine(path: str | Path) -> Machine:
     """Read a cluster file, of islands or regular; file.toml#NAME is one of its islands."""
     file, _, island = str(path).partition("#")
-    return _chosen(parse_machine(text_of(file), file), file, island)
+    return _chosen(parse_machine(read_cluster_text(file), file), file, island)
 
 
 def named_machine(name: str) -> Machine:
@@ -61,7 +61,7 @@ def _chosen(machine: Machine, file: str, island: str) -> Machine:
 
 def parse_machine(text: str, file: str = "cluster.toml") -> Machine:
     """Read cluster TOML that came from `file`."""
-    top = Table(toml_of(text, file), file, "")
+    top = Table(parse_toml(text, file), file, "")
     if "island" not in top.content:
         return regular(top, file)
     top.allow("name", "description", "source", "island", "join")

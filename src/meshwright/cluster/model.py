@@ -1,4 +1,5 @@
-"""What a hierarchical cluster is. Enters: numbers in base units. Leaves: a checked `Cluster`.
+"""Hierarchical cluster model: levels with cardinalities, links (bandwidth, latency), devices.
+Enters: numbers in base units. Leaves: a checked `Cluster`.
 
 Levels are listed from the outermost to the innermost; a level's cardinality is how many of its
 instances one instance of the level above holds. Traffic between two instances of a level that

@@ -1,5 +1,6 @@
-"""What a framework holds of an accelerator's memory besides tensors. Enters: figures in bytes, with
-where they come from. Leaves: a checked `Overhead`, part of a device's description.
+"""Framework memory overhead besides tensors: CUDA context, NCCL buffers, fragmentation. Enters:
+figures in bytes, with where they come from. Leaves: a checked `Overhead`, part of a device's
+description.
 
 A device without one holds tensors and nothing else: a CPU rank, or a testbed.
 """

@@ -1,6 +1,5 @@
-"""What software reaches of a device: the constants of the roofline in `cost.operator`, and which
-software it is. Enters: nothing, or fitted numbers. Leaves: `Rates` and `Software`. What they are
-applied to is not known here.
+"""Roofline constants of a device and its software (efficiencies, launch times). Enters: nothing, or
+fitted numbers. Leaves: `Rates` and `Software`. What they are applied to is not known here.
 """
 
 from __future__ import annotations

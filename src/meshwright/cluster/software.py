@@ -45,11 +45,11 @@ KNOWN = {
 """What a name means; Megatron's tensor-parallel collectives overlap, as in NVIDIA's recipes."""
 
 
-def run_by(cluster: Cluster, name: str | None) -> Cluster:
+def cluster_with_software(cluster: Cluster, name: str | None) -> Cluster:
     """A cluster whose devices run software of that name, in the precision that they are asked for;
     without a name what the cluster says, which is eager PyTorch unless its file says otherwise.
 
-    >>> describe_software(run_by(Cluster.named("dgx-h100"), "compiled"))
+    >>> describe_software(cluster_with_software(Cluster.named("dgx-h100"), "compiled"))
     'compiled PyTorch (fused kernels)'
     """
     if name is None:

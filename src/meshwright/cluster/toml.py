@@ -1,5 +1,6 @@
-"""Cluster files. Enters: TOML text with units. Leaves: a `Cluster`, or a sentence that names the
-file, the key, what was given and what was expected. Writing is the inverse of reading.
+"""Cluster files in TOML, read and written. Enters: TOML text with units. Leaves: a `Cluster`, or a
+sentence that names the file, the key, what was given and what was expected. Writing is the inverse
+of reading.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ LAUNCH = "launch"
 
 def load_cluster(path: str | Path) -> Cluster:
     """Read a cluster file."""
-    return parse_cluster(text_of(path), str(path))
+    return parse_cluster(read_cluster_text(path), str(path))
 
 
-def text_of(path: str | Path) -> str:
+def read_cluster_text(path: str | Path) -> str:
     """What stands in a cluster file."""
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -50,10 +51,10 @@ def text_of(path: str | Path) -> str:
 
 def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
     """Read cluster TOML that came from `file`."""
-    return regular(Table(toml_of(text, file), file, ""), file)
+    return regular(Table(parse_toml(text, file), file, ""), file)
 
 
-def toml_of(text: str, file: str) -> dict[str, object]:
+def parse_toml(text: str, file: str) -> dict[str, object]:
     """What TOML says."""
     try:
         return tomllib.loads(text)

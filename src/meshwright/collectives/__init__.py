@@ -1,1 +1,1 @@
-"""Reductions as programs: chunk states, collectives as laws on them, synthesis and two judges."""
+"""P²'s reduction programs (Xie et al. 2022): chunk states, laws, synthesis, two judges."""

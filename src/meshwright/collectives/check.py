@@ -1,4 +1,4 @@
-"""The first judge: replays a lowered program on chunk states, by the rules as P² prints them.
+"""First judge of reduction programs: replay on P²'s Boolean chunk states, by the printed rules.
 
 Enters: steps as device groups, and the groups of devices that are to reduce together. Leaves:
 None if every device ends with each contribution exactly once, or a sentence about the first step

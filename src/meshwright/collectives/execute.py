@@ -1,4 +1,4 @@
-"""The second judge: runs a lowered program on real integer arrays and compares with the plain sum.
+"""Second judge of reduction programs: run on real integer arrays, compared with the plain sum.
 
 Enters: steps as device groups, and the groups of devices that are to reduce together. Leaves:
 whether every device ends with the sum over its group. Arrays move and add as a communication

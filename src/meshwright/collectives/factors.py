@@ -1,5 +1,5 @@
-"""Sums over factors of a machine as reductions of P². Enters: a cluster, factors as bits.
-Leaves: the synthesis hierarchy of their reduction, and the devices that it speaks of.
+"""AllReduce over mesh factors of a machine as a reduction of P². Enters: a cluster, factors as
+bits. Leaves: the synthesis hierarchy of their reduction, and the devices that it speaks of.
 """
 
 from __future__ import annotations

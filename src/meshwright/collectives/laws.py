@@ -1,4 +1,4 @@
-"""Chunk states and the five collectives as laws on them, by level and not by device.
+"""Chunk states, and semantics of the five collectives on them, by level and not by device.
 
 In P² a device's state is a k x k Boolean matrix (k devices reduce together): row i is chunk i,
 entry (i, j) says that device j's chunk i has been added to what the device holds. For n levels

@@ -1,5 +1,6 @@
-"""Lowering. Enters: a program and its hierarchy. Leaves: for each step the collective and the
-groups of device numbers it runs over, each group in ascending order, its root first.
+"""Lowering of reduction programs to device groups. Enters: a program and its hierarchy. Leaves: for
+each step the collective and the groups of device numbers it runs over, each group in ascending
+order, its root first.
 """
 
 from __future__ import annotations

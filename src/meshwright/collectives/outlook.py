@@ -1,5 +1,6 @@
-"""What is left to do, seen from one device. Enters: the moves of a synthesis. Leaves: for every
-view and number of moves left, the least cost that any program must still pay.
+"""Admissible heuristic for A* over reduction programs: the least cost still to pay. Enters: the
+moves of a synthesis. Leaves: for every view and number of moves left, the least cost that any
+program must still pay.
 
 The device at the origin (all coordinates zero) takes part in every move. Its *view* holds
     reduced   the levels along which its data is reduced,

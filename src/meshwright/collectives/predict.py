@@ -1,4 +1,4 @@
-"""The time of a reduction program, and the cheapest program.
+"""Predicted time of a reduction program, and the cheapest program by A* (Hart et al. 1968).
 
 Enters: a hierarchy, a program or none, a pricer, the bytes on each device. Leaves: seconds for
 each step with the link that sets the pace. A program's time is the sum of its steps; before a

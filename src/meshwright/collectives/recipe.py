@@ -1,5 +1,5 @@
-"""One device's part of a lowered program. Enters: steps as device groups. Leaves: for one device
-its steps in order, each with what every member of its group holds.
+"""Per-device schedule of a lowered reduction program. Enters: steps as device groups. Leaves: for
+one device its steps in order, each with what every member of its group holds.
 
 Data is cut into as many pieces as devices reduce together, of as equal lengths as its length
 allows, or in proportion to `weights`. What a device holds is some of these pieces, ascending.

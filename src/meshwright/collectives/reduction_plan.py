@@ -1,6 +1,6 @@
-"""A program together with what it is for. Enters: a cluster and how much is summed up. Leaves: a
-`ReductionPlan`: the placement, the axes that are summed over and the program, checked by both
-judges, so that a communication library can carry it out. It knows of none.
+"""`ReductionPlan`: a verified reduction program, and what it is for. Enters: a cluster and how much
+is summed up. Leaves: a `ReductionPlan`: the placement, the axes that are summed over and the
+program, checked by both judges, so that a communication library can carry it out. It knows of none.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Synthesis. Enters: a hierarchy and a size limit. Leaves: every reduction program that the laws
-accept, in increasing size, in a fixed order; or only how many there are.
+"""Synthesis of P²'s reduction programs (Xie et al. 2022) by enumeration of paths. Enters: a
+hierarchy and a size limit. Leaves: every reduction program that the laws accept, in increasing
+size, in a fixed order; or only how many there are.
 
 Which programs exist depends on the number of levels, never on their sizes. Programs are paths
 from the start state to the goal; `ProgramGraph` remembers what follows each state, and for each

@@ -1,5 +1,6 @@
-"""The judge's word on what a search returned. Enters: a program. Leaves: the same program, or an
-error, so that nothing reaches the user on the synthesizer's word alone.
+"""Verification of synthesized reduction programs, on a small copy of the machine. Enters: a
+program. Leaves: the same program, or an error, so that nothing reaches the user on the
+synthesizer's word alone.
 
 Whether a program is right does not depend on the sizes of its levels (`tests` hold this against
 the literal rules), so that on a large machine the judge sees a small copy: one reduction group in

@@ -1,1 +1,1 @@
-"""Configurations that people write by hand: degrees of parallelism, judged and bettered."""
+"""Framework configurations (Megatron-LM, torchtitan, degrees): read, judged and bettered."""

@@ -1,11 +1,11 @@
-"""Configurations near one, and the best that there are. Enters: a graph, a machine, a
-configuration, prices. Leaves: `ConfigTrial`s, simulated.
+"""Improving a parallel configuration: single-setting fixes, and grid search for the best. Enters: a
+graph, a machine, a configuration, prices. Leaves: `ConfigTrial`s, simulated.
 
     fixes         one setting changed: recomputation, ZeRO, micro-batches, a factor of the data axis
                   given to another axis
     best          of the grid of all degrees, micro-batches, ZeRO, recomputation and virtual stages
                   (`baselines.degrees.grid`), as far as the framework's own file can say it
-                  (`sayable`); where the given one lies in it does not count
+                  (`is_expressible`); where the given one lies in it does not count
 
 Work is counted in tasks, so that the same question has the same answer on every machine.
 """
@@ -21,7 +21,7 @@ from meshwright.base.integers import divisors
 from meshwright.base.units import Bytes
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
@@ -29,7 +29,7 @@ from meshwright.configs.written import Form
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, Prediction
-from meshwright.sharding.layout import level_neighbourhoods
+from meshwright.sharding.layout import level_group_sizes
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
 
@@ -70,7 +70,7 @@ class ConfigTrials:
     ) -> None:
         self.graph, self.cluster, self.form, self.memory = graph, cluster, form, memory
         self.prices, self.operators = prices, operators
-        self.facts = facts_of(graph)
+        self.facts = transformer_facts(graph)
         self._known: dict[ParallelConfig, ConfigTrial] = {}
 
     @property
@@ -97,7 +97,7 @@ class ConfigTrials:
             optimizer=config.optimizer, mixed=config.mixed, bucket=config.bucket,
             early=config.early, folded=config.folded,
         )  # fmt: skip
-        within = (0, *level_neighbourhoods(self.cluster))
+        within = (0, *level_group_sizes(self.cluster))
         choices = ConfigChoices(base=base, zero=allowed(self.form, config), within=within)
         judged: dict[ParallelConfig, int] = {}
 
@@ -122,7 +122,7 @@ class ConfigTrials:
         trials = []
         for config in configs:
             if config not in self._known:
-                said = sayable(self.form, config)
+                said = is_expressible(self.form, config)
                 if not said or refusals(self.graph, self.cluster, config):
                     continue
                 self.simulation(config)
@@ -130,7 +130,7 @@ class ConfigTrials:
         return sorted(trials, key=lambda trial: trial.order(self.memory))
 
 
-def sayable(form: Form, config: ParallelConfig) -> bool:
+def is_expressible(form: Form, config: ParallelConfig) -> bool:
     """Whether a framework's file can say it: torchtitan's mixed precision comes with FSDP, only
     Megatron has another order of axes, and plain degrees have none of experts.
     """

@@ -1,5 +1,5 @@
-"""Two configurations as settings to change. Enters: `ParallelConfig`s, a form. Leaves: lines to
-write into the file, in the words of the framework.
+"""Diff of two parallel configurations, in the words of the framework. Enters: `ParallelConfig`s, a
+form. Leaves: lines to write into the file, in the words of the framework.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A plan explained from Python. Enters: a `Plan`. Leaves: an `Explained`, which prints itself; what
-is planned anew for it starts, where nothing else fits, from what people train with (`recipes`).
+"""`explain_plan`: a plan explained from Python. Enters: a `Plan`. Leaves: an `Explained`, which
+prints itself; what is planned anew for it starts, where nothing else fits, from what people train
+with (`recipes`).
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from meshwright.base.units import Bytes
-from meshwright.configs.find_plan import known_plan
+from meshwright.configs.find_plan import fastest_recipe
 from meshwright.cost.backend import backend_named
 from meshwright.explain.explanation import Explained, Progress, explained
 from meshwright.plan.model import Plan
@@ -52,7 +53,7 @@ def explained_beside_recipes(
     """What there is to say of a plan (`explained`)."""
     if budget is None:
         return explained(plan, seconds=seconds, memory=memory, progress=progress)
-    known = partial(known_plan, budget, backend_named(plan.backend))
+    known = partial(fastest_recipe, budget, backend_named(plan.backend))
     return explained(
         plan, seconds=seconds, memory=memory, budget=budget, known=known, progress=progress
     )

@@ -1,5 +1,5 @@
-"""The planner from Python, and the search beside what people train with. Enters: a model, a
-cluster, what counts. Leaves: a `PlanResult` whose baselines are the strategies of today
+"""`find_plan`: the joint planner from Python, warm-started from recipes (DDP, FSDP, ...). Enters: a
+model, a cluster, what counts. Leaves: a `PlanResult` whose baselines are the strategies of today
 (`recipes`).
 
 The joint search starts from the fastest of them that fits, so that its answer is no slower.
@@ -15,11 +15,11 @@ import msgspec
 
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.cluster.software import run_by
+from meshwright.cluster.software import cluster_with_software
 from meshwright.configs.recipes import Recipes, recipes
 from meshwright.cost.backend import NCCL, Backend, backend_named
 from meshwright.cost.memory import Optimizer
-from meshwright.explain.confirm import start_under
+from meshwright.explain.confirm import warm_start_under_constraints
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
@@ -81,7 +81,7 @@ def find_plan(
     (4, ['DDP', 'ZeRO 1', 'FSDP (ZeRO 3)'])
     """
     sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
-    machine = run_by(cluster_of(cluster).resized(sizes), software)
+    machine = cluster_with_software(cluster_of(cluster).resized(sizes), software)
     graph = graph_of(with_sequence(model, seq), batch, dtype, operators)
     constraints = parse_constraints(pin, forbid, fix, exclude_rules)
     question = PlanRequest(
@@ -100,7 +100,7 @@ def find_plan(
         programs=programs,
         seed=seed,
         cores=cores,
-        start=None if start is None else start_under(start, constraints),
+        start=None if start is None else warm_start_under_constraints(start, constraints),
         progress=progress,
     )
     named = with_sequence(model, seq) if isinstance(model, str) else ""
@@ -155,7 +155,7 @@ def recipes_for(question: PlanRequest, budget: Budget, backend: Backend) -> Reci
     )
 
 
-def known_plan(budget: Budget, backend: Backend, question: PlanRequest) -> Plan | None:
+def fastest_recipe(budget: Budget, backend: Backend, question: PlanRequest) -> Plan | None:
     """The fastest of the strategies of today that fits."""
     best = recipes_for(question, budget, backend).best(question.memory)
     return None if best is None else best.plan

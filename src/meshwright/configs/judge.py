@@ -1,5 +1,6 @@
-"""A configuration, judged. Enters: what is written, a graph, a machine. Leaves: `Checked`: whether
-it runs, whether it fits, what a step takes and what holds it up, and better ones.
+"""Evaluation of a framework configuration: feasibility, memory, step time, bottleneck. Enters: what
+is written, a graph, a machine. Leaves: `Checked`: whether it runs, whether it fits, what a step
+takes and what holds it up, and better ones.
 
 What a framework runs is priced with single collectives: it has no reduction programs. The plan of
 the joint search has them, and may rewrite the graph.
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.placed import Rows, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
@@ -100,7 +101,7 @@ def judge(
     better: bool = True,
 ) -> Checked:
     """Everything but the joint search."""
-    facts = facts_of(graph)
+    facts = transformer_facts(graph)
     config = replace(settled(written, facts), bucket=LAYERWISE)
     cluster = running(cluster, written.software)
     prices = CollectivePrices(Pricer(cluster, backend, algorithm="best"), programs=False)
@@ -118,7 +119,7 @@ def judge(
         problems=problems,
         rows=None if problems else rows_of(config.degrees, cluster),
         simulation=simulation,
-        loads=() if simulation is None else loads_of(simulation, config),
+        loads=() if simulation is None else resource_loads(simulation, config),
         fixes=(),
         best=None,
         tried=trials.simulated,
@@ -134,7 +135,7 @@ def judge(
     return checked._replace(tried=trials.simulated)
 
 
-def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[ConfigLoad, ...]:
+def resource_loads(simulation: Simulation, config: ParallelConfig) -> tuple[ConfigLoad, ...]:
     """Computing on the busiest device, every kind of link where it is busiest, and the bubble.
 
     Of a pipeline's slots, c runs of layers for each of m micro-batches, p - 1 are lost to filling

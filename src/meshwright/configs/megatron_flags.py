@@ -25,10 +25,10 @@ from meshwright.baselines.degrees.config import (
     PIPELINE_INSIDE,
     ParallelConfig,
 )
-from meshwright.baselines.degrees.configured import run_starts, with_stages
+from meshwright.baselines.degrees.configured import virtual_stage_starts, with_virtual_stage_layers
 from meshwright.cluster.rates import Software
 from meshwright.cluster.software import megatron_software
-from meshwright.configs.megatron_model import SIZES, model_named, sizes_said
+from meshwright.configs.megatron_model import SIZES, model_source_of_flags, stated_sizes
 from meshwright.configs.written import Written, micro_batches_of
 
 DEGREES = (
@@ -130,7 +130,7 @@ def read_megatron(text: str, devices: int) -> Written:
     )
     config = config.with_replicas(_replicas(flags, config))
     if stages and min(stages) > 0:
-        config = with_stages(config, stages)
+        config = with_virtual_stage_layers(config, stages)
     each = flags.whole("num-layers-per-virtual-pipeline-stage", 0)
     return Written(
         form="megatron",
@@ -138,8 +138,8 @@ def read_megatron(text: str, devices: int) -> Written:
         batch=batch,
         dtype=half or "float32",
         layers_each=each or None,
-        model=model_named(flags.values),
-        sizes=sizes_said(flags.values),
+        model=model_source_of_flags(flags.values),
+        sizes=stated_sizes(flags.values),
         problems=problems,
         notes=(*_notes(flags), *_note_on_stages(stages)),
         ignored=tuple(f"--{name}" for name in flags.values if not _about(name)),
@@ -242,7 +242,7 @@ def _note_on_stages(stages: tuple[int, ...]) -> Iterator[str]:
     layers = sum(stages)
     if not stages or min(stages) > 0 or layers < max(2, len(stages)):
         return
-    cuts = [0, *run_starts(range(layers), len(stages)), layers]
+    cuts = [0, *virtual_stage_starts(range(layers), len(stages)), layers]
     priced = tuple(second - first for first, second in pairwise(cuts))
     if priced != stages:
         said, counted = (" + ".join(map(str, layer_counts)) for layer_counts in (stages, priced))

@@ -42,11 +42,11 @@ SAID = {
 Values = Mapping[str, str | None]
 
 
-def model_named(values: Values) -> str | None:
+def model_source_of_flags(values: Values) -> str | None:
     """The source of a model with the sizes that are given, if they are enough.
 
-    >>> model_named({"num-layers": "24", "hidden-size": "1024", "num-attention-heads": "16",
-    ...              "seq-length": "1024"})
+    >>> model_source_of_flags({"num-layers": "24", "hidden-size": "1024",
+    ...                        "num-attention-heads": "16", "seq-length": "1024"})
     'zoo:gpt3-175b?layers=24&hidden=1024&heads=16&sequence=1024'
     """
     sizes = {ours: _whole(values, name) for name, ours in SIZES.items() if ours and name in values}
@@ -65,7 +65,7 @@ def model_named(values: Values) -> str | None:
     return f"zoo:{base}?" + "&".join(f"{name}={value}" for name, value in sizes.items())
 
 
-def sizes_said(values: Values) -> tuple[tuple[str, int], ...]:
+def stated_sizes(values: Values) -> tuple[tuple[str, int], ...]:
     """The counts that are given, as facts."""
     return tuple((fact, _whole(values, name)) for name, fact in SAID.items() if name in values)
 

@@ -1,7 +1,6 @@
-"""The strategies that people train with today: DDP, FSDP with and without activation checkpointing,
-HSDP, tensor x data parallelism, Megatron's 3D recipe, context and expert parallelism. Enters: a
-graph, a cluster, a memory limit. Leaves: `Recipes`: a simulated plan for each that applies, and why
-others do not.
+"""Recipes in use: DDP, FSDP (with activation checkpointing), HSDP, TP x DP, Megatron 3D, CP, EP.
+Enters: a graph, a cluster, a memory limit. Leaves: `Recipes`: a simulated plan for each that
+applies, and why others do not.
 
     DDP, FSDP           samples on all devices; ZeRO 0 and 3
     HSDP                the same with shards inside machines and copies of them across (Zhao 2023)
@@ -31,8 +30,8 @@ from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.facts import Facts, facts_of
-from meshwright.baselines.roles import inside_machine
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.roles import intra_machine_factors
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
@@ -181,7 +180,7 @@ def _strategies(
 ) -> Iterator[tuple[str, Iterator[_Way]]]:
     """Names, and the ways in which each can be had."""
     try:
-        facts = facts_of(graph)
+        facts = transformer_facts(graph)
     except InputError:
         yield from _of_samples(graph, cluster, training)
         return
@@ -240,7 +239,7 @@ class _Transformer:
             mixed=training.mixed,
             bucket=LAYERWISE,
         )
-        inside = inside_machine(cluster)
+        inside = intra_machine_factors(cluster)
         self.machine = math.prod(factors(cluster)[f].size for f in inside)
 
     def data(self, zero: int, name: str, *, recompute: bool) -> Iterator[_Way]:

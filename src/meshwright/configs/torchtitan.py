@@ -1,5 +1,5 @@
-"""torchtitan's TOML. Enters: the text of a job's configuration, a number of devices. Leaves: a
-`Written`.
+"""torchtitan's job configuration in TOML. Enters: the text of a job's configuration, a number of
+devices. Leaves: a `Written`.
 
 Names and defaults are those of `torchtitan/config/job_config.py` (2025, commit 000204a4); what is
 missing has its default there. The mesh is (pp, dp_replicate, dp_shard, cp, tp), outermost first.
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import with_stages
+from meshwright.baselines.degrees.configured import with_virtual_stage_layers
 from meshwright.cluster.rates import HIDDEN_TENSOR, SELECTIVE, Software
 from meshwright.configs.written import Written, micro_batches_of
 from meshwright.plan.options import Schedule
@@ -170,7 +170,7 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
     if sharded:
         config = config.with_replicas(degrees.replicate)
     if parts and len(parts) == config.pipeline * config.chunks:
-        config = with_stages(config, parts)
+        config = with_virtual_stage_layers(config, parts)
     return Written(
         form="torchtitan",
         config=config,

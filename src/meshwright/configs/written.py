@@ -1,5 +1,5 @@
-"""What a configuration file says. Enters: nothing. Leaves: the noun `Written`, which both readers
-make, and what of it depends on the model.
+"""`Written`: a framework configuration as it stands in a file. Enters: nothing. Leaves: the noun
+`Written`, which both readers make, and what of it depends on the model.
 """
 
 from __future__ import annotations

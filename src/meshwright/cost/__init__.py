@@ -1,1 +1,1 @@
-"""Seconds: what a collective over groups of devices costs on a cluster, and why."""
+"""Cost models: collectives (alpha-beta), operators (roofline, profiles), memory, host overhead."""

@@ -1,4 +1,4 @@
-"""Which algorithm a communication library runs for each collective: one table a library.
+"""Collective algorithms of NCCL and gloo (ring, tree, chain): one table a library.
 
 An algorithm is a sequence of phases; a phase is a shape of transfers between the members of a
 group (in the order of their device numbers) and the share of the collective's size that each

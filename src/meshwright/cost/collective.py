@@ -1,4 +1,4 @@
-"""What a group of devices does with data, by name and by how much data counts as its size."""
+"""Collective operations (AllReduce, AllGather, ...) and movements (AllToAll, Send, ...)."""
 
 from __future__ import annotations
 

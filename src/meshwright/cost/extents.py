@@ -1,5 +1,5 @@
-"""Extents of a kernel: rows, columns and what is summed over. Enters: a call. Leaves: what the
-efficiency of a product falls with (`cost.operator`), by role.
+"""Kernel extents (M, N, K of a matrix product): rows, columns and what is summed over. Enters: a
+call. Leaves: what the efficiency of a product falls with (`cost.operator`), by role.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def extents_of(call: Call) -> dict[str, int]:
         if split.role == "reduction" and split.statistics:
             continue
         name = "rows" if split.role in ("sample", "attribute") else split.role
-        extent = split.extent * (window_of(call) if name == "reduction" else 1)
+        extent = split.extent * (convolution_window(call) if name == "reduction" else 1)
         # A product of one row is a slow one.
         if extent == 1 and name != "rows":
             continue
@@ -50,12 +50,12 @@ def _group_extents(call: Call) -> dict[str, int]:
     return {"rows": each, "parameter": columns, "reduction": inner}
 
 
-def window_of(call: Call) -> int:
+def convolution_window(call: Call) -> int:
     """How many elements of each input channel a convolution sums up; 1 for all else.
 
     >>> from meshwright.graph.model import Spec
     >>> x, w, y = (Spec("float32", shape) for shape in ((8, 3, 9, 9), (5, 3, 7, 7), (8, 5, 3, 3)))
-    >>> window_of(Call(kind="conv2d", inputs=(x, w), outputs=(y,)))
+    >>> convolution_window(Call(kind="conv2d", inputs=(x, w), outputs=(y,)))
     49
     """
     weight = call.inputs[1] if call.kind.startswith("conv") else None

@@ -1,4 +1,6 @@
-"""A model in a few figures. Enters: a graph. Leaves: `ModelFigures`, for lists and summaries."""
+"""Model statistics: parameters, FLOPs and memory of a training step on one device. Enters: a graph.
+Leaves: `ModelFigures`, for lists and summaries.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Who sends how much to whom, counted by level. Enters: a shape and how many members a group has
-at each level. Leaves: the transfers of each round of one group, without listing its devices.
+"""Per-level traffic of a collective: who sends how much to whom, round by round. Enters: a shape
+and how many members a group has at each level. Leaves: the transfers of each round of one group,
+without listing its devices.
 
 Members are numbered 0 ... n-1 by device number, outermost level first, so that an instance of a
 level holds a run of consecutive members. A transfer is *of level u* if its ends share everything

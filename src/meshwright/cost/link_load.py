@@ -1,5 +1,6 @@
-"""Which link is the busiest. Enters: a cluster, a pattern of groups and one round of transfers.
-Leaves: for each link, how long its busiest instance needs for every byte of a transfer.
+"""Link contention: seconds per byte on the busiest instance of each link (the bottleneck). Enters:
+a cluster, a pattern of groups and one round of transfers. Leaves: for each link, how long its
+busiest instance needs for every byte of a transfer.
 
 All groups of the pattern run at once and share links:
     seconds per byte of a link = max over its instances of (transfers crossing it) / bandwidth

@@ -1,5 +1,5 @@
-"""Bytes on a device while it trains. Enters: a graph, an optimizer, what is recomputed. Leaves:
-`Memory`, by what it holds at the moment of the peak.
+"""Peak memory of a training step on one device, by what holds it. Enters: a graph, an optimizer,
+what is recomputed. Leaves: `Memory`, by what it holds at the moment of the peak.
 
 The forward pass holds a tensor until nobody reads it any more, or longer if some operator keeps it
 for the backward pass. The backward pass walks the operators in reverse: it holds the gradient of a
@@ -18,7 +18,7 @@ from typing import Literal, get_args
 import msgspec
 
 from meshwright.base.units import Bytes
-from meshwright.graph.counts import gradients_of, needing_gradient, view_roots
+from meshwright.graph.counts import input_needs_grad, tensors_requiring_grad, view_bases
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layers
 from meshwright.graph.model import ITEM_BYTES, Operator, OperatorGraph
@@ -98,7 +98,7 @@ class _Kept:
     """What the forward pass keeps, and until which operator's backward pass."""
 
     def __init__(self, graph: OperatorGraph) -> None:
-        needing, roots = needing_gradient(graph), view_roots(graph)
+        needing, roots = tensors_requiring_grad(graph), view_bases(graph)
         always = {t.name for t in (*graph.inputs, *graph.buffers)}
         always |= {p.tensor.name for p in graph.parameters}
         self.first_need: dict[str, int] = {}
@@ -108,7 +108,7 @@ class _Kept:
             self.extra.append(0)
             if not any(tensor.name in needing for tensor in operator.outputs):
                 continue
-            wanted = gradients_of(operator, needing)
+            wanted = input_needs_grad(operator, needing)
             saved = family_of(operator).saved(graph.call(operator), wanted)
             self.extra[-1] = saved.extra
             names = [operator.inputs[i] for i in saved.inputs]
@@ -127,7 +127,7 @@ def _moments(graph: OperatorGraph, recompute: bool) -> Iterator[_Moment]:
 
 
 def _forward(graph: OperatorGraph, kept: _Kept, dropped: frozenset[str]) -> Iterator[_Moment]:
-    roots, produced = view_roots(graph), {t.name for op in graph.operators for t in op.outputs}
+    roots, produced = view_bases(graph), {t.name for op in graph.operators for t in op.outputs}
     uses = Counter(roots[name] for op in graph.operators for name in op.inputs if name is not None)
     uses.update(roots[name] for name in graph.outputs)
     staying: int = 0
@@ -158,7 +158,7 @@ def _runs_again(operator: Operator, dropped: frozenset[str]) -> bool:
 def _backward(
     graph: OperatorGraph, kept: _Kept, again: dict[int, range], dropped: frozenset[str]
 ) -> Iterator[_Moment]:
-    needing, roots = needing_gradient(graph), view_roots(graph)
+    needing, roots = tensors_requiring_grad(graph), view_bases(graph)
     parameters = {p.tensor.name for p in graph.parameters if p.trainable}
     freed: dict[int, list[str]] = defaultdict(list)
     for root, position in kept.first_need.items():
@@ -211,7 +211,7 @@ def _recomputed(graph: OperatorGraph) -> dict[int, range]:
 
 def _dropped(graph: OperatorGraph, again: dict[int, range]) -> frozenset[str]:
     """What the layers that run again make and nobody outside of them reads."""
-    roots = view_roots(graph)
+    roots = view_bases(graph)
     names: set[str] = set()
     for layer in again.values():
         inside = {graph.operators[i].name for i in layer}

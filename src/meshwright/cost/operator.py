@@ -1,4 +1,4 @@
-"""Seconds of an operator on a device, forward and backward, and where each figure comes from.
+"""Operator cost model: roofline (Williams et al. 2009), corrected by measured calls.
 
 Enters: a call, a device and, if there is one, a table of measured calls. Leaves: `OperatorPrice`.
 With F flops and B bytes of a pass (`graph.counts`), the estimate is a roofline,
@@ -28,9 +28,9 @@ import numpy.typing as npt
 from meshwright.base.units import Seconds
 from meshwright.cluster.model import Device
 from meshwright.cluster.rates import Rates
-from meshwright.cost.extents import GROUPED, extents_of, window_of
+from meshwright.cost.extents import GROUPED, convolution_window, extents_of
 from meshwright.cost.table import MeasuredCall, PriceTable
-from meshwright.graph.counts import Counts, backward, forward, is_real
+from meshwright.graph.counts import Counts, backward, forward, is_differentiable
 from meshwright.graph.families import family_of
 from meshwright.graph.model import ITEM_BYTES, Call, Value
 from meshwright.graph.pieces import representative
@@ -306,20 +306,20 @@ def all_gradients(call: Call) -> tuple[bool, ...]:
     >>> all_gradients(Call(kind="embedding", inputs=(table, rows), outputs=()))
     (True, False)
     """
-    return tuple(spec is not None and is_real(spec.dtype) for spec in call.inputs)
+    return tuple(spec is not None and is_differentiable(spec.dtype) for spec in call.inputs)
 
 
 def efficiency(call: Call, rates: Rates = DEFAULT) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
     share = rates.best
-    half = half_of(call, rates)
+    half = half_rate_extent(call, rates)
     for name, extent in extents_of(call).items():
         head = call.kind == ATTENTION and name == "parameter" and half == rates.half
         share *= extent / (extent + (rates.half_head if head else half))
     return share * {1: rates.odd, EVEN: rates.unaligned, 8: 1.0}[alignment(call)]
 
 
-def half_of(call: Call, rates: Rates) -> float:
+def half_rate_extent(call: Call, rates: Rates) -> float:
     """The extent at which a product reaches half of what it would at a large one."""
     return rates.half if _dtype(call) in MATRIX_UNITS else rates.half_plain
 
@@ -329,7 +329,7 @@ def alignment(call: Call) -> int:
     if _dtype(call) not in MATRIX_UNITS or not family_of(call).products:
         return 8
     extents = extents_of(call)
-    windows = {"parameter": 1, "reduction": window_of(call)}
+    windows = {"parameter": 1, "reduction": convolution_window(call)}
     inner = [extents[role] // window for role, window in windows.items() if role in extents]
     return min((8 if e % 8 == 0 else 2 if e % 2 == 0 else 1 for e in inner), default=8)
 
@@ -363,6 +363,6 @@ def _flag(key: str, value: Value) -> Value:
 def _dtype(call: Call) -> str:
     """The dtype that a call computes in: that of its first real tensor."""
     for spec in (*call.inputs, *call.outputs):
-        if spec is not None and is_real(spec.dtype):
+        if spec is not None and is_differentiable(spec.dtype):
             return spec.dtype
     return "float32"

@@ -1,6 +1,5 @@
-"""What of a collective is waited for, by the software that runs it: overlap with computing, and
-tokens that are sent once to a machine. Enters: `Software`, an operation, how it lies. Leaves: a
-share of its bytes.
+"""Exposed share of a collective: overlap with computing, deduplicated MoE dispatch (DeepEP).
+Enters: `Software`, an operation, how it lies. Leaves: a share of its bytes.
 
 A token that goes to k experts on m machines, drawn alike, has some on  m (1 - (1 - 1/m)^k)  of
 them; where it is sent to each machine once (DeepEP), that, and not k, is what the network sees.
@@ -15,7 +14,7 @@ from meshwright.cost.collective import Collective, Movement, Operation
 from meshwright.cost.pattern import Pattern, members
 
 
-def waited_share(software: Software, kind: Operation, pattern: Pattern) -> float:
+def exposed_share(software: Software, kind: Operation, pattern: Pattern) -> float:
     """The share of an operation's bytes that anybody waits for."""
     *machines, inside = (members(digits) for digits in pattern)
     crossed = math.prod(machines)

@@ -1,4 +1,4 @@
-"""How the groups of one collective lie on a hierarchy, level by level and not device by device.
+"""Device-group patterns of a collective on a hierarchy, as mixed-radix digits of each level.
 
 The position inside each level is a mixed-radix number; a digit of it is either varied inside a
 group (MEMBER), held fixed while groups run for all its values (EVERY), or held at zero while the

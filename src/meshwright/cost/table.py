@@ -1,5 +1,5 @@
-"""Measured prices of operators. Enters: rows that `meshwright calibrate` wrote. Leaves: a
-`PriceTable`, which says on which device, with which software, when and by which command.
+"""Profile tables: measured prices of operators. Enters: rows that `meshwright calibrate` wrote.
+Leaves: a `PriceTable`, which says on which device, with which software, when and by which command.
 
 A table is a text file: a JSON header line, then one JSON line for each measured call, so that a
 calibration that was cut off can go on where it stopped. How a price is read off a table is told

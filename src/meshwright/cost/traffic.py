@@ -1,5 +1,5 @@
-"""How many bytes a member of a group sends. Enters: an operation and how the whole is cut.
-Leaves: bytes that leave one member.
+"""Communication volume of a collective: bytes that a member of a group sends. Enters: an operation
+and how the whole is cut. Leaves: bytes that leave one member.
 
 For parts of s_0 ... s_{n-1} bytes that make up the whole s = Σ s_i, member p sends
     AllReduce       2s - s_p - s_{p-1}    a ring that scatters the sums, then one that gathers them

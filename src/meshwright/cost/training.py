@@ -1,5 +1,5 @@
-"""Seconds of a training step on one device, run eagerly. Enters: a graph, prices, an optimizer.
-Leaves: `StepPrice`, by pass.
+"""Step time on one device, run eagerly: kernels or the host's launches, whichever is longer.
+Enters: a graph, prices, an optimizer. Leaves: `StepPrice`, by pass.
 
 The device works through kernels in order while the host launches them; whoever takes longer in all
 sets the pace:
@@ -17,7 +17,7 @@ import msgspec
 from meshwright.base.units import Seconds
 from meshwright.cost.memory import Optimizer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.counts import gradients_of, needing_gradient
+from meshwright.graph.counts import input_needs_grad, tensors_requiring_grad
 from meshwright.graph.model import OperatorGraph
 
 TRAFFIC: dict[Optimizer, int] = {"sgd": 3, "momentum": 6, "adam": 19}
@@ -55,10 +55,10 @@ def training_step(
     host: Host | None = None,
 ) -> StepPrice:
     """The predicted time of a step; without a host only the device counts."""
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     forward_seconds = backward_seconds = 0.0
     for operator in graph.operators:
-        wanted = gradients_of(operator, needing)
+        wanted = input_needs_grad(operator, needing)
         flows = any(tensor.name in needing for tensor in operator.outputs)
         price = pricer.price(graph.call(operator), wanted if flows else (False,) * len(wanted))
         forward_seconds += price.forward.seconds

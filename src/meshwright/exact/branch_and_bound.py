@@ -22,7 +22,7 @@ from meshwright.exact.partial_simulation import SyncPoint, Waits, waited
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL
 from meshwright.simulate import full
-from meshwright.simulate.assign import lay_bundle, lay_unit
+from meshwright.simulate.assign import assign_edge, assign_op_group
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.full import EngineScratch
 from meshwright.simulate.move import MoveBuffers
@@ -92,7 +92,7 @@ class Ground(NamedTuple):
     waist: SyncPoint
 
 
-def planted(sizes: Sequence[int], factors: int, sums: int) -> Tree:
+def empty_search_tree(sizes: Sequence[int], factors: int, sums: int) -> Tree:
     """A tree before any layout is chosen."""
     units, most = len(sizes), max(sizes)
     return Tree(
@@ -174,14 +174,14 @@ def opened(tree: Tree, ground: Ground) -> None:
     for v in range(worst.shape[1]):
         worst[depth, v] = np.inf
     for v in range(count):
-        if named_in_order(ground.layouts[depth, v], named[depth], ground.renamed):
+        if is_canonical_coordinate_order(ground.layouts[depth, v], named[depth], ground.renamed):
             worst[depth, v] = bound[depth, 0, v] + tree.added[0]
             for s in range(1, bound.shape[1]):
                 worst[depth, v] = max(worst[depth, v], bound[depth, s, v] + tree.added[s])
 
 
 @compiled
-def named_in_order(roles: Codes, named: Indices, renamed: Flags) -> bool:
+def is_canonical_coordinate_order(roles: Codes, named: Indices, renamed: Flags) -> bool:
     """Whether every coordinate has appeared before, or is the next to appear."""
     fresh = True
     for f in range(len(roles)):
@@ -195,13 +195,13 @@ def _lay(now: MoveBuffers, tree: Tree, ground: Ground) -> int:
     depth = tree.number[DEPTH]
     unit = len(tree.chosen) - 1 - depth
     copy_row(ground.layouts[depth], tree.chosen[depth], now.roles, unit)
-    status = lay_unit(
+    status = assign_op_group(
         now.template, now.tasks, now.table, now.times, now.rates, now.radix,
         now.types[unit], unit, now.roles[unit], now.room,
     )  # fmt: skip
     i = 0
     while status == FOUND and ground.bundles[depth, i] >= 0:
-        status = lay_bundle(
+        status = assign_edge(
             now.template, now.tasks, now.table, now.rates, now.radix,
             ground.bundles[depth, i], now.roles, now.room,
         )  # fmt: skip

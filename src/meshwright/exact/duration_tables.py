@@ -16,11 +16,11 @@ import numpy as np
 from meshwright.base.compiled import compiled, copy_row
 from meshwright.base.errors import InputError
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.assign import key_of, lay_bundle
+from meshwright.simulate.assign import assign_edge, key_of
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
-from meshwright.simulate.move import MoveBuffers, board
+from meshwright.simulate.move import MoveBuffers, move_buffers
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.resources import subcube
 from meshwright.simulate.task_template import NONE
@@ -60,7 +60,7 @@ class OpGroupDurations(NamedTuple):
     """Of all devices, how many work for it."""
 
 
-def unit_times(problem: StepModel, unit: int, layouts: Codes) -> OpGroupDurations:
+def op_group_durations(problem: StepModel, unit: int, layouts: Codes) -> OpGroupDurations:
     """The durations of a unit's tasks in nanoseconds."""
     rows = []
     roles = problem.roles.copy()
@@ -107,7 +107,7 @@ class EdgeDurations(NamedTuple):
         )
 
 
-def bundle_times(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> EdgeDurations | None:
+def edge_durations(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> EdgeDurations | None:
     """The durations of a bundle's tasks in nanoseconds, or None if there are too many."""
     bundle = problem.bundles[b]
     scope = tuple(sorted({bundle.maker, *(consumer.unit for consumer in bundle.consumers)}))
@@ -126,7 +126,9 @@ def bundle_times(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> Edge
     units, counts = np.array(scope, np.int32), np.array(sizes, np.int32)
     at = np.zeros(1, np.int64)
     while True:
-        status = _fill(board(problem), b, units, counts, padded, forward, backward, update, at)
+        status = _fill(
+            move_buffers(problem), b, units, counts, padded, forward, backward, update, at
+        )
         if status == FOUND:
             break
         problem.supply(status)
@@ -158,7 +160,7 @@ def _fill(
         for i in range(len(units) - 1, -1, -1):
             copy_row(layouts[i], rest % counts[i], now.roles, units[i])
             rest //= counts[i]
-        status = lay_bundle(
+        status = assign_edge(
             template, tasks, now.table, now.rates, now.radix, b, now.roles, now.room
         )
         if status != FOUND:

@@ -33,12 +33,12 @@ from meshwright.exact.branch_and_bound import (
     ROUNDING,
     SIMULATED,
     Ground,
+    empty_search_tree,
     flat,
     grown,
-    named_in_order,
+    is_canonical_coordinate_order,
     opened,
     padded,
-    planted,
 )
 from meshwright.exact.lagrangian import Relaxation, TaskWeights
 from meshwright.exact.partial_simulation import Waits, waist
@@ -46,8 +46,8 @@ from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL, at
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
-from meshwright.simulate.layout_space import space, stranger
-from meshwright.simulate.move import board
+from meshwright.simulate.layout_space import group_outside_space, space
+from meshwright.simulate.move import move_buffers
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Flags, Indices
 
@@ -158,7 +158,7 @@ class _Search:
         self.roles: Codes | None = None
         self.best = best
         if incumbent is not None:
-            unit = stranger(problem, space(problem), incumbent)
+            unit = group_outside_space(problem, space(problem), incumbent)
             assert unit is None, f"the layout to beat of {unit} is not in the space"
             problem.lay(incumbent)
             self._judge(incumbent.copy(), full.simulate(problem.tasks).makespan)
@@ -202,13 +202,17 @@ class _Search:
     def _searched(self, part: _Part) -> bool:
         """Grow the tree of a part; whether all of it was searched."""
         ground = self._ground(part)
-        tree = planted(part.relaxed.sizes, len(self.problem.factors), len(ground.waits.idle))
+        tree = empty_search_tree(
+            part.relaxed.sizes, len(self.problem.factors), len(ground.waits.idle)
+        )
         tree.named[0] = part.named
         tree.number[BEST] = self.best
         opened(tree, ground)
         while tree.number[DEPTH] >= 0 and tree.number[NODES] < TURN:
             left = TURN - int(tree.number[NODES])
-            status = grown(board(self.problem), self._work, self._timeline, tree, ground, left)
+            status = grown(
+                move_buffers(self.problem), self._work, self._timeline, tree, ground, left
+            )
             if status == FASTER:
                 roles = part.relaxed.roles(tuple(map(int, tree.chosen[::-1])))
                 self._judge(roles, int(tree.number[MAKESPAN]))
@@ -228,7 +232,7 @@ class _Search:
         unit = part.relaxed.heaviest()
         assert unit is not None, "a part with one plan is searched at once"
         for layout, roles in enumerate(part.relaxed.choices[unit]):
-            if named_in_order(roles, part.named, self._renamed):
+            if is_canonical_coordinate_order(roles, part.named, self._renamed):
                 relaxed = part.relaxed.restricted(unit, layout)
                 bound = max(part.bound, _whole(relaxed.least(part.weights).least))
                 if bound < self.best:

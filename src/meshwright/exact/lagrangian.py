@@ -26,7 +26,12 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.base.compiled import compiled
-from meshwright.exact.duration_tables import OpGroupDurations, bundle_times, choices, unit_times
+from meshwright.exact.duration_tables import (
+    OpGroupDurations,
+    choices,
+    edge_durations,
+    op_group_durations,
+)
 from meshwright.exact.partial_simulation import backward_tasks
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.problem import StepModel
@@ -64,9 +69,11 @@ class Relaxation:
         self.choices = choices(problem)
         self.sizes = tuple(map(len, self.choices))
         problem.roles[:] = [layouts[0] for layouts in self.choices]
-        self._units = [unit_times(problem, u, layouts) for u, layouts in enumerate(self.choices)]
+        self._units = [
+            op_group_durations(problem, u, layouts) for u, layouts in enumerate(self.choices)
+        ]
         self._bundles = [
-            bundle_times(problem, b, self.choices) for b in range(len(problem.bundles))
+            edge_durations(problem, b, self.choices) for b in range(len(problem.bundles))
         ]
         self._compute: Flags = np.array([kind in _COMPUTE for kind in problem.labels.kind])
         self._source = np.repeat(

@@ -1,5 +1,6 @@
-"""Plans that differ in one decision. Enters: a plan. Leaves: for each decision about the whole
-graph what was chosen, and the plans with something else in its place.
+"""One-decision alternatives of a plan: micro-batches, recomputation, ZeRO, stages, placement.
+Enters: a plan. Leaves: for each decision about the whole graph what was chosen, and the plans with
+something else in its place.
 
 Options: micro-batches halved and doubled, recomputation, the stage of ZeRO. Stages: half as many,
 or whatever is left without the innermost factor that they lie along, which then cuts samples.
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.plan.model import Plan
-from meshwright.sharding.layout import IDLE, REPLICA, Layout, level_neighbourhoods
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, level_group_sizes
 from meshwright.sharding.unit import SAMPLE, OpGroup
 
 
@@ -48,11 +49,11 @@ def alternatives(plan: Plan) -> Iterator[Alternatives]:
         tuple((str(stage), partial(_with_zero, plan, stage)) for stage in others),
         fixable=True,
     )
-    within = (0, *level_neighbourhoods(plan.cluster))
+    within = (0, *level_group_sizes(plan.cluster))
     if options.zero and len(within) > 1:
         among = [devices for devices in within if devices != options.shard_within]
         yield _of_option(plan, "shard-within", options.shard_within, "shard_within", among)
-    staged = staged_factors(plan)
+    staged = pipeline_stage_factors(plan)
     if staged:
         fewer = str(_places(plan, staged[:-1])), partial(_fewer_stages, plan, staged[-1])
         yield Alternatives("stages", str(_places(plan, staged)), (fewer,), fixable=True)
@@ -63,7 +64,7 @@ def _with_zero(plan: Plan, stage: int) -> Plan:
     return plan.changed(options=plan.options.with_zero(stage))
 
 
-def staged_factors(plan: Plan) -> list[int]:
+def pipeline_stage_factors(plan: Plan) -> list[int]:
     """The factors along which every unit sits at one coordinate, not all at the same."""
     along = [{layout.roles[f] for layout in plan.layout.values()} for f in range(len(plan.factors))]
     return [

@@ -1,6 +1,6 @@
-"""Runners-up that hold: the largest decisions searched again. Enters: a plan, its decisions, a
-budget. Leaves: the decisions, the largest with the step of the best plan that a search finds when
-the runner-up is fixed, as `plan --fix` and `--pin` fix it.
+"""Counterfactual search: the largest decisions searched again with the runner-up fixed. Enters: a
+plan, its decisions, a budget. Leaves: the decisions, the largest with the step of the best plan
+that a search finds when the runner-up is fixed, as `plan --fix` and `--pin` fix it.
 
 A runner-up by itself keeps everything else as it was chosen for another decision, and so says at
 most that the step could be so long. Those that are faster than what was chosen come first: nothing
@@ -42,7 +42,7 @@ LEAST = 1e-3
 """The share of a step that a faster runner-up must save to be called so."""
 
 
-def confirmed(
+def confirm_decisions(
     plan: Plan,
     question: PlanRequest,
     decisions: Sequence[Decision],
@@ -120,11 +120,11 @@ def search_with(
 ) -> PlanResult:
     """The best plan under constraints that a search from the plan finds, changed to keep them."""
     asked = msgspec.structs.replace(question, constraints=constraints)
-    start = start_under(plan, constraints)
+    start = warm_start_under_constraints(plan, constraints)
     return whole(best_plan(asked, budget, backend=backend_named(plan.backend), start=start))
 
 
-def start_under(plan: Plan, constraints: Constraints) -> Plan | None:
+def warm_start_under_constraints(plan: Plan, constraints: Constraints) -> Plan | None:
     """The plan with the options and layouts that constraints fix, everything else kept; None if
     that is no plan. Stages and degrees stay what they are.
     """

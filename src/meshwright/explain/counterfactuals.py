@@ -18,7 +18,7 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, copy_row
 from meshwright.graph.layers import layers
-from meshwright.search.mcmc.metropolis import ChainBuffers, cost_of, desk, refuse
+from meshwright.search.mcmc.metropolis import ChainBuffers, chain_buffers, proposal_cost, refuse
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import is_at
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
@@ -29,9 +29,9 @@ from meshwright.simulate.move import (
     MoveBuffers,
     MoveUndo,
     apply,
-    board,
-    take_back,
+    move_buffers,
     undo,
+    undo_move,
 )
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices, Ints
@@ -122,7 +122,7 @@ class CounterfactualTrials:
 
     def __init__(self, problem: StepModel, makespan: int, longest: int) -> None:
         self.problem = problem
-        self._room, self._desk = space(problem), desk(problem)
+        self._room, self._desk = space(problem), chain_buffers(problem)
         self._log: MoveUndo = undo(problem, longest)
         self._makespan = makespan
 
@@ -139,7 +139,7 @@ class CounterfactualTrials:
         while at[0] < len(tried) and not (at[0] and late()):
             last = min(len(tried), int(at[0]) + turn)
             status = least(
-                board(problem), self._log, self._desk, units, rows, tried, last, at, lowest
+                move_buffers(problem), self._log, self._desk, units, rows, tried, last, at, lowest
             )
             if status != FOUND:
                 problem.supply(status)
@@ -183,9 +183,9 @@ def least(
         if status == FOUND:
             if log.number[TASKS] == 0 and log.number[EDGES] == 0:
                 cost = lowest[2]
-                take_back(now.tasks, roles, now.room.moved, log)
+                undo_move(now.tasks, roles, now.room.moved, log)
             else:
-                cost = cost_of(now.tasks, log, table, float(lowest[0]))
+                cost = proposal_cost(now.tasks, log, table, float(lowest[0]))
                 refuse(now, log, table)
             if cost < lowest[0]:
                 lowest[0], lowest[1] = cost, at[0]

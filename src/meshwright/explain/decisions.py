@@ -1,5 +1,5 @@
-"""Why a plan is what it is. Enters: a plan and prices. Leaves: for every decision what the best
-other choice would have cost.
+"""Counterfactual analysis: every decision of a plan, and the cost of its runner-up. Enters: a plan
+and prices. Leaves: for every decision what the best other choice would have cost.
 
 A runner-up is the plan with this one decision changed and everything else kept, simulated:
     options, stages, placement   `alternatives`

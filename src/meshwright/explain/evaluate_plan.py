@@ -1,5 +1,5 @@
-"""A plan judged without a search. Enters: a plan, from wherever it comes. Leaves: the `PlanResult`
-that the search would answer if this plan were its best.
+"""Evaluation of a given plan without a search. Enters: a plan, from wherever it comes. Leaves: the
+`PlanResult` that the search would answer if this plan were its best.
 
 The question is rebuilt from the plan: its graph, its cluster, what it decided about training. How
 the plan was found is not known here: there is no history, and no graph besides its own.
@@ -18,7 +18,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from meshwright.search.joint.trials.optimality import TIGHT
 from meshwright.simulate.reductions import with_programs
@@ -56,7 +56,7 @@ def judged(
         best=best,
         baselines=tuple(named),
         refused=tuple(refused),
-        front=undominated((best, *(candidate for _, candidate in named))),
+        front=pareto_front((best, *(candidate for _, candidate in named))),
         bound=_bound(best, operators) if bound else Seconds(0.0),
         graphs=1,
         rewrites=plan.rewrites,

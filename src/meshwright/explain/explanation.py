@@ -1,5 +1,6 @@
-"""A plan explained. Enters: a plan and some seconds. Leaves: an `Explained`: how good it is, what a
-step waits for, what everything costs, what would help, and each decision with its runner-up.
+"""Explanation of a plan: step breakdown, critical path, what-if, decisions with runners-up. Enters:
+a plan and some seconds. Leaves: an `Explained`: how good it is, what a step waits for, what
+everything costs, what would help, and each decision with its runner-up.
 
 What the time does not allow, or an interrupt cuts short, is left out; `stopped` says so. What is
 quick comes first: the prediction, the critical path, then what would help, then the decisions. With
@@ -19,7 +20,7 @@ from meshwright.base.units import Bytes, format_seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.cost.tables import pricer_of
-from meshwright.explain.confirm import confirmed
+from meshwright.explain.confirm import confirm_decisions
 from meshwright.explain.critical_path import critical_path
 from meshwright.explain.decisions import Decision, explain
 from meshwright.explain.evaluate_plan import judged
@@ -32,7 +33,7 @@ from meshwright.explain.exposed import (
     link_costs,
 )
 from meshwright.explain.path_breakdown import PathStretch, stretches
-from meshwright.explain.replan import Known, Replanned, replanned, unanswered
+from meshwright.explain.replan import Known, Replanned, changes_not_replanned, replanned
 from meshwright.explain.step_parts import StepParts, step_parts
 from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.text import parse_graph
@@ -165,14 +166,14 @@ def _searched(
 
     try:
         step = explanation.planned.best.prediction.step
-        for decisions in confirmed(
+        for decisions in confirm_decisions(
             plan, question, explanation.decisions, budget, step=step, told=told
         ):
             explanation = explanation._replace(decisions=decisions)
         for answer in replanned(plan, question, budget, told, helps=explanation.helps, known=known):
             explanation = explanation._replace(
                 what_ifs=(*explanation.what_ifs, answer),
-                helps=unanswered(explanation.helps, [answer]),
+                helps=changes_not_replanned(explanation.helps, [answer]),
             )
     except KeyboardInterrupt:
         return explanation._replace(stopped="interrupted")

@@ -19,7 +19,7 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.collectives import dsl
 from meshwright.explain.critical_path import PathPiece
 from meshwright.explain.path_breakdown import PathPart, by_category, dealt, purpose, stretches
-from meshwright.explain.utilisation import occupancies, runs_unit
+from meshwright.explain.utilisation import is_op_group_pass, occupancies
 from meshwright.graph.counts import backward, forward
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.unit import Member
@@ -171,7 +171,7 @@ def collective_costs(
     every = moves(problem)
     for task in simulation.timeline.order.tolist():
         kind, subject = labels.kind[task], labels.subject[task]
-        if runs_unit(kind) or kind == "update":
+        if is_op_group_pass(kind) or kind == "update":
             continue
         what = purpose(kind, problem.bundles[subject].parameters)
         carried[task] = [

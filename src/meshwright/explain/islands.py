@@ -1,5 +1,5 @@
-"""Why a plan over islands is what it is. Enters: an `IslandPlan` and its prediction. Leaves: the
-straggler, if there is one, and what leaving each island out would give.
+"""Straggler and leave-one-out analysis of a plan over islands. Enters: an `IslandPlan` and its
+prediction. Leaves: the straggler, if there is one, and what leaving each island out would give.
 
 Without an island the others share the batch anew, in the best whole shares, with their plans as
 they are: what is said is what leaving out alone does, not what another search might find.
@@ -15,8 +15,8 @@ from meshwright.base.units import Seconds
 from meshwright.graph.batch import with_samples
 from meshwright.plan.island_plan import IslandPart, IslandPlan, IslandPrediction
 from meshwright.plan.model import Prediction
-from meshwright.search.islands.shares import balanced
-from meshwright.simulate.islands import PartFigures, composed, simulated_part
+from meshwright.search.islands.shares import balanced_shares
+from meshwright.simulate.islands import PartFigures, compose_prediction, simulated_part
 
 BEHIND = 0.9
 """A device that does less than this share of what the fastest does is a straggler."""
@@ -99,7 +99,7 @@ def _without(plan: IslandPlan, prediction: IslandPrediction, gone: IslandPart) -
         shares: tuple[int, ...] = (plan.batch,)
     else:
         speeds = [part.share for part in parts]
-        _, shares = balanced(timing, speeds, plan.batch, lambda: len(known) > 24)
+        _, shares = balanced_shares(timing, speeds, plan.batch, lambda: len(known) > 24)
     chosen = [resized(number, share) for number, share in enumerate(shares)]
     kept = [pair for pair in chosen if pair is not None]
     if not kept or len(kept) < len(parts):
@@ -110,7 +110,7 @@ def _without(plan: IslandPlan, prediction: IslandPrediction, gone: IslandPart) -
         batch=plan.batch,
         parts=tuple(part for part, _ in kept),
     )
-    new_prediction = composed(
+    new_prediction = compose_prediction(
         left, [PartFigures(prediction=predicted, pace=predicted.step) for _, predicted in kept]
     )
     words = ", ".join(f"{part.name} {part.share} of {plan.batch}" for part in left.parts)

@@ -1,5 +1,5 @@
-"""The critical path by kind of work. Enters: a `Simulation` and its path. Leaves: `PathStretch`es:
-how much of the step each operator and each kind of collective takes.
+"""Critical path breakdown by operator and kind of collective. Enters: a `Simulation` and its path.
+Leaves: `PathStretch`es: how much of the step each operator and each kind of collective takes.
 
 Copies of a layer count as one, and so do micro-batches. A task that is several operators or
 collectives is shared out among them by what each takes by itself. Together all stretches last as
@@ -16,7 +16,7 @@ import msgspec
 
 from meshwright.base.units import Seconds
 from meshwright.explain.critical_path import PathPiece
-from meshwright.explain.utilisation import runs_unit
+from meshwright.explain.utilisation import is_op_group_pass
 from meshwright.graph.layers import first_copies
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.moves import moves, ways_by_level
@@ -72,7 +72,7 @@ class _Telling:
         """A category and a subject for each part of a piece, with its weight."""
         problem, task = self._problem, piece.task
         kind, subject = problem.labels.kind[task], problem.labels.subject[task]
-        if runs_unit(kind):
+        if is_op_group_pass(kind):
             name = problem.units[subject].name
             yield (kind, self._first.get(name, name)), 1.0
         elif kind == "update":

@@ -1,5 +1,6 @@
-"""What if: other batches, machines and limits, planned anew. Enters: a plan, its question, a budget
-for each search. Leaves: for each change the best plan that a search finds.
+"""What-if analysis with re-planning: other batches, machines and memory limits, searched anew.
+Enters: a plan, its question, a budget for each search. Leaves: for each change the best plan that a
+search finds.
 
     batch      twice the samples
     node       one more of the outermost level, or twice as many where the samples of a step could
@@ -99,7 +100,7 @@ _Asked = tuple[PlanRequest, Plan | None]
 """What is asked after a change, and the plan with it, if it still is one."""
 
 
-def unanswered(
+def changes_not_replanned(
     helps: Sequence[Improvement], what_ifs: Sequence[Replanned]
 ) -> tuple[Improvement, ...]:
     """What was simulated of changes that were not planned anew: a question has one answer."""

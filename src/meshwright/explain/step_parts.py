@@ -1,4 +1,4 @@
-"""What a step is made of on the busiest device: computing, exposed communication, pipeline bubble.
+"""Step time breakdown of the busiest device: compute, exposed communication, pipeline bubble.
 Enters: a `Simulation`. Leaves: its `StepParts`, which add up to the step.
 
 With T the step, C what the busiest device computes and P what of the critical path is communication
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from meshwright.base.units import Seconds
 from meshwright.explain.critical_path import critical_path
-from meshwright.explain.utilisation import runs_unit
+from meshwright.explain.utilisation import is_op_group_pass
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation
 
@@ -40,7 +40,7 @@ def step_parts(simulation: Simulation) -> StepParts:
     moving = sum(
         piece.end - piece.start
         for piece in path
-        if not runs_unit(labels.kind[piece.task]) and labels.kind[piece.task] != "update"
+        if not is_op_group_pass(labels.kind[piece.task]) and labels.kind[piece.task] != "update"
     )
     idle = max(0.0, prediction.step - prediction.compute)
     exposed = min(moving / NANO, idle)

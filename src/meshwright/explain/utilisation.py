@@ -1,5 +1,6 @@
-"""Where the time of a step goes. Enters: a `Simulation`. Leaves: who holds which resource when,
-what each unit and each bundle of tensors costs, and how busy every kind of resource is.
+"""Resource utilisation of a simulated step: compute streams, links, op groups and edges. Enters: a
+`Simulation`. Leaves: who holds which resource when, what each unit and each bundle of tensors
+costs, and how busy every kind of resource is.
 """
 
 from __future__ import annotations
@@ -97,15 +98,15 @@ def costliest(simulation: Simulation, most: int) -> list[Cost]:
     ]
 
 
-def spent_by_unit(simulation: Simulation) -> tuple[TimeSpent, ...]:
+def time_by_op_group(simulation: Simulation) -> tuple[TimeSpent, ...]:
     """What every unit takes, in the order of the plan's units."""
     problem, labels = simulation.problem, simulation.problem.labels
     computing, moving = ([0] * len(problem.units) for _ in range(2))
     durations = problem.tasks.duration.tolist()
     for task in simulation.timeline.order.tolist():
         kind, subject = labels.kind[task], labels.subject[task]
-        unit = subject if runs_unit(kind) else problem.bundles[subject].maker
-        total = computing if runs_unit(kind) or kind == "update" else moving
+        unit = subject if is_op_group_pass(kind) else problem.bundles[subject].maker
+        total = computing if is_op_group_pass(kind) or kind == "update" else moving
         total[unit] += durations[task]
     pairs = zip(computing, moving, strict=True)
     return tuple(
@@ -128,14 +129,14 @@ def occupancies(simulation: Simulation) -> list[Occupancy]:
     return per_kind
 
 
-def runs_unit(kind: str) -> bool:
+def is_op_group_pass(kind: str) -> bool:
     """Whether tasks of a kind (`Labels.kind`) run a unit; the others are about bundles."""
     return kind in ("forward", "backward")
 
 
 def subject_of(problem: StepModel, kind: str, subject: int) -> str:
     """The unit or the tensors that tasks are about, in words."""
-    if runs_unit(kind):
+    if is_op_group_pass(kind):
         unit = problem.units[subject]
         others = len(unit.members) - 1
         return f"{unit.name} (+{others})" if others else unit.name
@@ -143,7 +144,7 @@ def subject_of(problem: StepModel, kind: str, subject: int) -> str:
     return f"{first} (+{len(rest)})" if rest else first
 
 
-def bytes_of(problem: StepModel, bundle: int) -> Bytes:
+def edge_tensor_bytes(problem: StepModel, bundle: int) -> Bytes:
     """The size of a bundle's tensors, whole, as one micro-batch carries them."""
     return Bytes(sum(source.bytes for source in problem.bundles[bundle].sources))
 

@@ -1,5 +1,6 @@
-"""What would help a plan. Enters: a plan and what a device may hold. Leaves: for each change of the
-machine, of the batch or of an option what a step would take, predicted, the most useful first.
+"""What-if analysis: the same layouts simulated on a changed machine, batch or option. Enters: a
+plan and what a device may hold. Leaves: for each change of the machine, of the batch or of an
+option what a step would take, predicted, the most useful first.
 
 Nothing is searched: layouts stay what they are and are simulated again.
     links      of one level with twice the rates, as a second card for each would give

@@ -1,1 +1,1 @@
-"""Plans for systems that people already use: PyTorch, Megatron, torchtitan, JAX and others."""
+"""Exporters of plans to PyTorch, Megatron-LM, torchtitan, JAX, DeepSpeed and Accelerate."""

@@ -1,6 +1,7 @@
-"""A configuration as its target runs it. Enters: a `Target`, what is written for it. Leaves: the
-software that prices it, the machine that runs that, and the configuration with what the target does
-by itself: gradients of a layer are reduced together, and parameters gathered as they are needed.
+"""Effective configuration of an export target, with its framework's defaults and software. Enters:
+a `Target`, what is written for it. Leaves: the software that prices it, the machine that runs that,
+and the configuration with what the target does by itself: gradients of a layer are reduced
+together, and parameters gathered as they are needed.
 
 What has a reader (Megatron, torchtitan) is read back, and priced as `meshwright check` prices it.
 """
@@ -66,7 +67,7 @@ def machine_of(cluster: Cluster, software: Software) -> Cluster:
     return running(cluster, software)
 
 
-def with_habits(config: ParallelConfig, target: str) -> ParallelConfig:
+def with_target_defaults(config: ParallelConfig, target: str) -> ParallelConfig:
     """With what a target does without being told, and what its writer tells it always."""
     early = target == "megatron" and config.zero > 0
     return replace(config, bucket=LAYERWISE, early=early)
@@ -76,7 +77,7 @@ def as_run(
     files: Files, config: ParallelConfig, target: str, devices: int, facts: Facts | None
 ) -> AsRun:
     """What the files say; refuses a text that says something else than it should."""
-    priced = AsRun(with_habits(config, target), software_of(target, mixed=config.mixed))
+    priced = AsRun(with_target_defaults(config, target), software_of(target, mixed=config.mixed))
     for name, text in files.items():
         if name not in READERS or facts is None:
             continue

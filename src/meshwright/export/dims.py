@@ -1,5 +1,6 @@
-"""Sizes of a transformer, as other systems ask for them. Enters: a graph with repeated attention
-layers. Leaves: `Dims`: widths, tables and experts besides the counts of `Facts`.
+"""Transformer hyperparameters read off a graph: hidden and FFN width, vocabulary, experts. Enters:
+a graph with repeated attention layers. Leaves: `Dims`: widths, tables and experts besides the
+counts of `Facts`.
 
 All are read off parameters: the width of the largest table, the inputs of the last product of a
 layer, experts by the tables that a router chooses from.
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.facts import Facts, facts_of, layer_starts
+from meshwright.baselines.degrees.facts import Facts, layer_starts, transformer_facts
 from meshwright.baselines.tensor import ATTENTION
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import Operator, OperatorGraph
@@ -49,9 +50,9 @@ class Dims(NamedTuple):
     """Whether positions attend to later ones: an encoder."""
 
 
-def dims_of(graph: OperatorGraph) -> Dims:
+def transformer_dims(graph: OperatorGraph) -> Dims:
     """The sizes of a transformer of words."""
-    facts, shapes = facts_of(graph), _shapes(graph)
+    facts, shapes = transformer_facts(graph), _shapes(graph)
     _refuse_two_attentions(graph, facts)
     tables = [shapes[own.inputs[0] or ""] for own in graph.operators if own.kind in TABLES]
     if not tables:

@@ -1,4 +1,5 @@
-"""What leaves the house. Enters: nothing. Leaves: the nouns `Target`, `Lost` and `Exported`.
+"""Export targets (what each can express) and the result of an export. Enters: nothing. Leaves: the
+nouns `Target`, `Lost` and `Exported`.
 
 A target says what it can express; what it cannot is lost, each with a sentence, and what is written
 instead is simulated beside the plan. Nothing here writes a file.

@@ -1,5 +1,6 @@
-"""What a target can say of a configuration. Enters: `Uniform`, a `Target`. Leaves: the nearest
-`Uniform` that it can say, and what is lost on the way, a sentence each.
+"""Projection of a uniform configuration onto what an export target can express. Enters: `Uniform`,
+a `Target`. Leaves: the nearest `Uniform` that it can say, and what is lost on the way, a sentence
+each.
 
 An axis that a target lacks gives its factors to the data axis where there are samples for it, else
 to the tensor axis; a stage of ZeRO becomes the next that holds less, else the last that there is.
@@ -18,7 +19,7 @@ from meshwright.base.units import counted
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
 from meshwright.baselines.degrees.placed import Rows, rows_of
-from meshwright.baselines.degrees.refusals import undivided
+from meshwright.baselines.degrees.refusals import divisibility_problems
 from meshwright.cluster.model import Cluster
 from meshwright.export.exported import Target
 from meshwright.export.uniform import Uniform
@@ -98,7 +99,7 @@ def _given_away(
             config = replace(
                 uniform.config, **degrees, micro_batches=micro, chunks=1, stages=stages
             )
-            if facts is None or not undivided(facts, config):
+            if facts is None or not divisibility_problems(facts, config):
                 return replace(uniform, config=config, taken=taken), f"{other} {degrees[other]}"
     raise InputError(
         f"the plan has {axis} {uniform.config.degrees[axis]}, which {target.name} cannot say, and "
@@ -194,7 +195,7 @@ def _placed(
     """The order of ranks that puts axes where the plan does, if the target has one."""
     if not target.orders:
         return config, True
-    planned = rows_taken(uniform, cluster)
+    planned = parallelism_matrix_of(uniform, cluster)
     legal: list[ParallelConfig] = []
     for order in target.orders:
         ordered = replace(config, order=order)
@@ -208,7 +209,7 @@ def _placed(
     return (legal or [replace(config, order=target.orders[0])])[0], False
 
 
-def rows_taken(uniform: Uniform, cluster: Cluster) -> Rows:
+def parallelism_matrix_of(uniform: Uniform, cluster: Cluster) -> Rows:
     """The parallelism matrix of a plan's axes."""
     rows = {axis: [1] * len(cluster.levels) for axis in uniform.taken}
     for number, (level, size) in enumerate(factors(cluster)):
@@ -218,7 +219,7 @@ def rows_taken(uniform: Uniform, cluster: Cluster) -> Rows:
     return {axis: tuple(row) for axis, row in rows.items()}
 
 
-def ranks_of(
+def devices_by_rank(
     config: ParallelConfig, taken: dict[Axis, tuple[int, ...]], cluster: Cluster
 ) -> tuple[int, ...]:
     """For each rank, numbered along the axes in their order, the device where it lies."""

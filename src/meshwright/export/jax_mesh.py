@@ -1,4 +1,4 @@
-"""JAX: a mesh and a PartitionSpec for every parameter. Enters: `ExportWriting`. Leaves:
+"""JAX export: a Mesh and a PartitionSpec for every parameter. Enters: `ExportWriting`. Leaves:
 `mesh_plan.py`, which imports jax and numpy only, with MaxText's names beside.
 
 A dim of a parameter that op groups cut along the tensor axis has "tensor"; with ZeRO 3 the first
@@ -71,7 +71,7 @@ def _spec(spec: tuple[str | None, ...]) -> str:
 
 def partition_specs(writing: ExportWriting) -> dict[str, tuple[str | None, ...]]:
     """For each parameter the axis of each dim."""
-    cut, config = tensor_dims(writing.written, writing.taken["tensor"]), writing.config
+    cut, config = tensor_parallel_dims(writing.written, writing.taken["tensor"]), writing.config
     specs: dict[str, tuple[str | None, ...]] = {}
     for parameter in writing.graph.parameters:
         extents = [extent for _, extent in parameter.tensor.dims]
@@ -88,13 +88,16 @@ def partition_specs(writing: ExportWriting) -> dict[str, tuple[str | None, ...]]
     return specs
 
 
-def left_whole(writing: ExportWriting) -> tuple[str, ...]:
+def indivisible_parameters(writing: ExportWriting) -> tuple[str, ...]:
     """Parameters that the tensor axis should cut and JAX, which cuts equal pieces only, cannot."""
-    cut, shapes = tensor_dims(writing.written, writing.taken["tensor"]), writing.graph.specs
+    cut, shapes = (
+        tensor_parallel_dims(writing.written, writing.taken["tensor"]),
+        writing.graph.specs,
+    )
     return tuple(n for n, dim in cut.items() if shapes[n].shape[dim] % writing.config.tensor)
 
 
-def tensor_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
+def tensor_parallel_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
     """The dim of each parameter that the tensor axis cuts."""
     parameters = {parameter.tensor.name for parameter in written.graph.parameters}
     dims: dict[str, int] = {}

@@ -1,5 +1,6 @@
-"""DeepSpeed's JSON and Accelerate's YAML. Enters: `ExportWriting`. Leaves: the files that their
-launchers read. Both say degrees and ZeRO; the training script stays the user's.
+"""DeepSpeed and Accelerate export: ds_config.json and accelerate.yaml. Enters: `ExportWriting`.
+Leaves: the files that their launchers read. Both say degrees and ZeRO; the training script stays
+the user's.
 """
 
 from __future__ import annotations

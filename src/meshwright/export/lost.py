@@ -1,5 +1,5 @@
-"""What of a plan a configuration does not say. Enters: a plan, the plan that the configuration
-means. Leaves: a sentence for each difference, none if they are the same.
+"""Differences between a plan and its exported configuration. Enters: a plan, the plan that the
+configuration means. Leaves: a sentence for each difference, none if they are the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from meshwright.base.units import counted, format_bytes
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import counts_of
+from meshwright.baselines.degrees.configured import layers_per_virtual_stage
 from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
@@ -29,7 +29,7 @@ LEAST = 0.005
 """Less than this share of the work is not told."""
 
 
-def lost_of(
+def lost_plan_settings(
     plan: Plan, written: Plan, share: float, *, programs: bool, carried: Mapping[str, Over] = {}
 ) -> Iterator[str]:
     """What a plan says and another does not; `share` of its work has the other's axes, and
@@ -84,7 +84,10 @@ def _programs(plan: Plan, carried: Mapping[str, Over]) -> Iterator[str]:
 
 def lost_stages(plan: Plan, pipeline: tuple[int, ...], config: ParallelConfig) -> Iterator[str]:
     """Stages of other layers than the plan's."""
-    runs, written = runs_of(plan, pipeline), counts_of(config, len(layer_starts(plan.graph)))
+    runs, written = (
+        runs_of(plan, pipeline),
+        layers_per_virtual_stage(config, len(layer_starts(plan.graph))),
+    )
     if runs != written:
         planned, instead = (" + ".join(map(str, layer_counts)) for layer_counts in (runs, written))
         yield f"stages of {planned} layers: {instead} instead"

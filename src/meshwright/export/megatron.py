@@ -1,5 +1,5 @@
-"""Megatron-LM's flags as a shell script. Enters: a configuration, the model's sizes. Leaves:
-`pretrain.sh`, which `meshwright check` reads back.
+"""Megatron-LM export: command-line flags as a shell script. Enters: a configuration, the model's
+sizes. Leaves: `pretrain.sh`, which `meshwright check` reads back.
 
 Names and rules are those of Megatron-LM of 2025 and 2026 (`shared/reference/exports.md` c). Data is
 mocked until the user names some: the script is about the layout.
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import counts_of
+from meshwright.baselines.degrees.configured import layers_per_virtual_stage
 from meshwright.cluster.model import Cluster
 from meshwright.configs.changes import settings
-from meshwright.export.dims import Dims, dims_of
+from meshwright.export.dims import Dims, transformer_dims
 from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.ranks import gpus_of
 
@@ -49,7 +49,7 @@ torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "${{NODE_RANK:-0}}
 def write_megatron(writing: ExportWriting) -> Files:
     """The script."""
     script = megatron_script(
-        writing.config, dims_of(writing.graph), writing.plan.cluster, writing.head
+        writing.config, transformer_dims(writing.graph), writing.plan.cluster, writing.head
     )
     return {"pretrain.sh": script}
 
@@ -107,7 +107,7 @@ def _model(dims: Dims) -> Iterator[str]:
 
 def _parallel(config: ParallelConfig, dims: Dims) -> Iterator[str]:
     flags = settings("megatron", config, dims.facts.samples)
-    counts = counts_of(config, dims.facts.layers)
+    counts = layers_per_virtual_stage(config, dims.facts.layers)
     if len(set(counts)) > 1:
         flags = tuple(flag for flag in flags if "num-virtual-stages" not in flag)
         yield f'--pipeline-model-parallel-layout "{stage_layout(counts)}"'

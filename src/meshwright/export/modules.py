@@ -1,6 +1,6 @@
-"""The modules of a model, as its graph names them. Enters: a graph, a plan. Leaves: names of
-layers, of what comes before and behind them, and the tensor-parallel style of each linear layer or
-table.
+"""Module structure for export: nn.Module names of layers and stage ends, and TP styles. Enters: a
+graph, a plan. Leaves: names of layers, of what comes before and behind them, and the
+tensor-parallel style of each linear layer or table.
 
 Names are those of `nn.Module.named_modules`; an operator knows the module that it came from and a
 parameter its own name. What a pipeline may be cut at is judged here: one tensor that depends on
@@ -170,7 +170,7 @@ def _gathered(
     return tuple(name for name, styles in readers.items() if styles <= {"columns", "head"})
 
 
-def hidden_states_fit(graph: OperatorGraph) -> bool:
+def supports_sequence_parallel(graph: OperatorGraph) -> bool:
     """Whether layers hand on samples x positions x features, which sequence parallelism cuts."""
     rows = {operator.name for operator in graph.operators if operator.kind == "linear"}
     starts = layer_starts(graph)
@@ -208,7 +208,7 @@ class ModuleEnds(NamedTuple):
     """Everything with parameters after the last."""
 
 
-def ends_of(graph: OperatorGraph, among: tuple[str, ...]) -> ModuleEnds:
+def modules_outside_layers(graph: OperatorGraph, among: tuple[str, ...]) -> ModuleEnds:
     """What the first and the last stage have besides layers."""
     inside = {
         parameter.tensor.name

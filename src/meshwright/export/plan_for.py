@@ -1,5 +1,6 @@
-"""The best plan that a target can say (`plan --for`). Enters: a `PlanRequest`, a target, a budget.
-Leaves: a `PlanResult` whose plan `export --to` the same target writes without loss.
+"""Search restricted to the configurations of an export target (`plan --for`). Enters: a
+`PlanRequest`, a target, a budget. Leaves: a `PlanResult` whose plan `export --to` the same target
+writes without loss.
 
 Configurations by degrees are searched as the joint search does (`baselines.degrees.grid`), each
 first turned into what the target has a word for (`fit`): its axes, orders of ranks, stages of ZeRO
@@ -24,24 +25,24 @@ from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts
 from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
-from meshwright.baselines.degrees.placed import factors_of, rows_of
+from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.configs.find_plan import recipes_for
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
-from meshwright.export.as_run import machine_of, software_of, with_habits
-from meshwright.export.dims import dims_of
+from meshwright.export.as_run import machine_of, software_of, with_target_defaults
+from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import Target, target_named
 from meshwright.export.fit import fitted
-from meshwright.export.modules import hidden_states_fit, stages_of, tensor_styles
+from meshwright.export.modules import stages_of, supports_sequence_parallel, tensor_styles
 from meshwright.export.uniform import Uniform
 from meshwright.export.write import known_facts
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE
 from meshwright.search.budget import Budget
-from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.moves.deepen import choices
 from meshwright.search.joint.phases import Progress, SearchStatus
 from meshwright.search.joint.request.constraints import MICRO_BATCHES
@@ -94,7 +95,9 @@ def plan_for(
             "plan --for pytorch",
         )
     if framework.transformers:
-        dims_of(question.graph)  # What the flags of its sizes cannot say is refused beforehand.
+        transformer_dims(
+            question.graph
+        )  # What the flags of its sizes cannot say is refused beforehand.
     warm_up()
     known = recipes_for(question, budget, backend)
     search = _Search(question, framework, facts, budget, backend, progress)
@@ -111,7 +114,7 @@ def plan_for(
         best=best,
         baselines=known.fitted,
         refused=known.refused,
-        front=undominated(search.simulated.values()),
+        front=pareto_front(search.simulated.values()),
         bound=Seconds(0.0),
         graphs=1,
         rewrites=(),
@@ -132,7 +135,9 @@ def spoken(
     if config.expert > 1 and not target.experts:
         return None
     try:
-        taken: dict[Axis, tuple[int, ...]] = factors_of(rows_of(config.degrees, cluster), cluster)
+        taken: dict[Axis, tuple[int, ...]] = mesh_factors_of_axes(
+            rows_of(config.degrees, cluster), cluster
+        )
         uniform = Uniform(config=config, taken=taken, share=1.0, transformer=True)
         fit = fitted(uniform, target, cluster, facts)
     except InputError:
@@ -140,7 +145,7 @@ def spoken(
     # Sharing memory with fewer words is not what was asked: precision stays.
     if not fit.ordered or fit.config.mixed != config.mixed:
         return None
-    said = with_habits(fit.config, target.name)
+    said = with_target_defaults(fit.config, target.name)
     said = said if target.orders else replace(said, order=config.order)
     if target.name == "pytorch":
         return _in_pytorch(said, question)
@@ -149,7 +154,7 @@ def spoken(
 
 def _in_pytorch(config: ParallelConfig, question: PlanRequest) -> ParallelConfig | None:
     """What the script can cut: stages between modules, hidden states along positions."""
-    if config.sequence and not hidden_states_fit(question.graph):
+    if config.sequence and not supports_sequence_parallel(question.graph):
         config = replace(config, sequence=False)
     if config.pipeline > 1:
         try:
@@ -244,7 +249,7 @@ class _Search:
         if self._target.name != "pytorch" or config.tensor == 1:
             return False
         cluster = self._question.cluster
-        taken = factors_of(rows_of(config.degrees, cluster), cluster)
+        taken = mesh_factors_of_axes(rows_of(config.degrees, cluster), cluster)
         return bool(tensor_styles(plan, taken["tensor"]).left)
 
     def _along_samples(self) -> None:

@@ -1,5 +1,5 @@
-"""A script of stock PyTorch. Enters: `ExportWriting`. Leaves: `train_plan.py`, which a person can
-keep.
+"""PyTorch export: a script with DTensor TP, FSDP2 and torch.distributed.pipelining. Enters:
+`ExportWriting`. Leaves: `train_plan.py`, which a person can keep.
 
 mesh            ranks permuted so that each axis has the machine's factors that the plan gives it
 tensor          parallelize_module with ColwiseParallel and RowwiseParallel; DTensors in between
@@ -25,14 +25,14 @@ from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.fit import sharded_factors
 from meshwright.export.modules import (
     Style,
-    ends_of,
     layer_modules,
+    modules_outside_layers,
     pattern,
     stages_of,
     tensor_styles,
     tied,
 )
-from meshwright.export.pytorch_steps import DataSteps, data_steps
+from meshwright.export.pytorch_steps import DataSteps, fsdp_collective_steps
 from meshwright.export.ranks import gpus_of
 from meshwright.graph.batch import samples_of
 from meshwright.graph.model import OperatorGraph
@@ -190,7 +190,7 @@ def _constants(writing: ExportWriting) -> str:
         )
     among = layer_modules(writing.graph)
     if config.pipeline > 1:
-        ends = ends_of(writing.graph, among)
+        ends = modules_outside_layers(writing.graph, among)
         lines += [
             f"LAYERS = {_names(among)}",
             f"STAGES = {stages_of(writing.graph, config)!r}",
@@ -306,7 +306,7 @@ def _sharded_factors(writing: ExportWriting) -> tuple[int, ...]:
 
 
 def _data_steps(writing: ExportWriting) -> DataSteps:
-    return data_steps(writing.plan, _sharded_factors(writing), writing.config.zero)
+    return fsdp_collective_steps(writing.plan, _sharded_factors(writing), writing.config.zero)
 
 
 def _in_steps(writing: ExportWriting) -> bool:

@@ -1,6 +1,7 @@
-"""Reductions in steps for FSDP2. Enters: a plan, the mesh factors of its shards. Leaves: the
-steps in which its gradients are reduce-scattered and its parameters gathered, and the script's text
-that carries them out through `set_custom_reduce_scatter` and `set_custom_all_gather`.
+"""FSDP2 reduce-scatter and all-gather in hierarchical steps over mesh factors. Enters: a plan, the
+mesh factors of its shards. Leaves: the steps in which its gradients are reduce-scattered and its
+parameters gathered, and the script's text that carries them out through `set_custom_reduce_scatter`
+and `set_custom_all_gather`.
 
 A chain of the plan (`PlannedChain`) names the factors of each step. With the data axis a product of
 factors d0 x d1 x ..., a gradient is d0 x d1 x ... pieces; a step along some factors sums over the
@@ -25,7 +26,7 @@ class DataSteps(NamedTuple):
     gather: Steps
 
 
-def data_steps(plan: Plan, taken: tuple[int, ...], zero: int) -> DataSteps:
+def fsdp_collective_steps(plan: Plan, taken: tuple[int, ...], zero: int) -> DataSteps:
     """The steps of the largest reduction and gathering over some factors that a plan has."""
     if zero < 2:
         return DataSteps((), ())

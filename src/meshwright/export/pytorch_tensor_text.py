@@ -1,5 +1,5 @@
-"""The pieces of the PyTorch script about tensor parallelism (DTensor), as text. Enters: nothing.
-Leaves: templates to fill.
+"""Templates of the PyTorch script: tensor parallelism (DTensor). Enters: nothing. Leaves: templates
+to fill.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pieces of the PyTorch script, as text. Enters: nothing. Leaves: templates to fill.
+"""Templates of the PyTorch training script. Enters: nothing. Leaves: templates to fill.
 
 A script has the pieces that its plan needs and no others; it imports torch and the user's model.
 """

@@ -1,5 +1,5 @@
-"""The pieces of the PyTorch script about its first weights, as text. Enters: nothing. Leaves:
-templates to fill.
+"""Templates of the PyTorch script: meta-device initialisation and checkpoint loading. Enters:
+nothing. Leaves: templates to fill.
 
 A model is built on the meta device, cut there, and given memory for the pieces of a rank only. Rank
 0 alone builds it with values, in its host's memory, and hands them out a tensor at a time: then

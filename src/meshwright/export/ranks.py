@@ -1,5 +1,5 @@
-"""Where ranks lie. Enters: for each rank the device that a plan gives it, a cluster. Leaves: host
-files that put it there, and a check to run at start.
+"""Rank-to-device mapping files: SLURM hostfile, Open MPI rankfile. Enters: for each rank the device
+that a plan gives it, a cluster. Leaves: host files that put it there, and a check to run at start.
 
     hostfile        a host a rank: SLURM_HOSTFILE with --distribution=arbitrary, or mpirun
     rankfile        Open MPI's: the host and the slot of each rank

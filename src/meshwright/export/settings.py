@@ -1,5 +1,5 @@
-"""Texts of settings. Enters: a configuration, sizes of a model. Leaves: lines that more than one
-target has: the head that says what was planned and what is lost.
+"""Header comments of exported configuration files. Enters: a configuration, sizes of a model.
+Leaves: lines that more than one target has: the head that says what was planned and what is lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""torchtitan's configuration. Enters: a `Fitted` configuration, the model's sizes. Leaves:
-`job.toml` for releases up to 0.2, and `meshwright_plan.py` for those since 0.3, whose runs are
-Python functions; `meshwright check` reads both back.
+"""torchtitan export: a TOML job file and a Python configuration. Enters: a `Fitted` configuration,
+the model's sizes. Leaves: `job.toml` for releases up to 0.2, and `meshwright_plan.py` for those
+since 0.3, whose runs are Python functions; `meshwright check` reads both back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import cuts_of
 from meshwright.configs.changes import settings
-from meshwright.export.dims import Dims, dims_of
+from meshwright.export.dims import Dims, transformer_dims
 from meshwright.export.exported import ExportWriting, Files
 
 UNKNOWN = "YOUR_MODEL"
@@ -41,7 +41,7 @@ FLAVORS = {
 """By layers, hidden width and heads."""
 
 
-def named_model(dims: Dims) -> tuple[str, str] | None:
+def torchtitan_flavor(dims: Dims) -> tuple[str, str] | None:
     """The name and flavor of a model, if it has it."""
     if not dims.gated or dims.facts.experts:
         return None
@@ -50,8 +50,8 @@ def named_model(dims: Dims) -> tuple[str, str] | None:
 
 def write_torchtitan(writing: ExportWriting) -> Files:
     """Both forms."""
-    dims = dims_of(writing.graph)
-    arguments = writing.config, dims, named_model(dims), writing.head
+    dims = transformer_dims(writing.graph)
+    arguments = writing.config, dims, torchtitan_flavor(dims), writing.head
     return {
         "job.toml": torchtitan_toml(*arguments),
         "meshwright_plan.py": torchtitan_python(*arguments),

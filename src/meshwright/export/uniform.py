@@ -1,5 +1,6 @@
-"""The nearest uniform configuration of a plan. Enters: a `Plan`. Leaves: `Uniform`: one axis (DP,
-TP, CP, PP) for each mesh factor, and the `ParallelConfig` of it.
+"""The uniform configuration nearest to a plan: weighted vote, k-best assignment (Lawler 1972).
+Enters: a `Plan`. Leaves: `Uniform`: one axis (DP, TP, CP, PP) for each mesh factor, and the
+`ParallelConfig` of it.
 
 A plan gives every op group a layout of its own; other systems give every factor of the machine one
 axis for the whole model. Each op group votes for the axis that its role on a factor means, with its
@@ -25,9 +26,9 @@ import msgspec
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, Axis, ParallelConfig
-from meshwright.baselines.degrees.configured import with_stages
-from meshwright.baselines.degrees.facts import EXPERT, Facts, facts_of, layer_starts
-from meshwright.baselines.degrees.refusals import undivided
+from meshwright.baselines.degrees.configured import with_virtual_stage_layers
+from meshwright.baselines.degrees.facts import EXPERT, Facts, layer_starts, transformer_facts
+from meshwright.baselines.degrees.refusals import divisibility_problems
 from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, work
 from meshwright.plan.model import Plan
@@ -60,7 +61,7 @@ def uniform_of(plan: Plan) -> Uniform:
     votes = votes_of(plan)
     total = sum(map(work, plan.units)) * len(plan.factors)
     try:
-        facts = facts_of(plan.graph)
+        facts = transformer_facts(plan.graph)
     except InputError:
         return _along_samples(plan, votes, total)
     sizes = [factor.size for factor in plan.factors]
@@ -169,8 +170,8 @@ def _config(
     )
     for config in (draft, msgspec.structs.replace(draft, chunks=1)):
         own_runs = len(runs) == config.pipeline * config.chunks > 1
-        staged = with_stages(config, runs) if own_runs else config
-        if not undivided(facts, staged):
+        staged = with_virtual_stage_layers(config, runs) if own_runs else config
+        if not divisibility_problems(facts, staged):
             return staged
     return None
 

@@ -1,5 +1,6 @@
-"""A plan, written for a target. Enters: a `Plan`, the graph of the model as it is, a target's name.
-Leaves: `Exported`: files, what is lost, and the prediction of what was written beside the plan's.
+"""Export driver: a plan projected onto a target, written and priced. Enters: a `Plan`, the graph of
+the model as it is, a target's name. Leaves: `Exported`: files, what is lost, and the prediction of
+what was written beside the plan's.
 
 The prediction is of what the target runs (`as_run`), by the library that the plan was made for.
 """
@@ -13,28 +14,28 @@ from msgspec.structs import replace
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.cluster.model import Cluster
 from meshwright.cost.collective import Collective
 from meshwright.export.as_run import as_run, machine_of
-from meshwright.export.dims import dims_of
+from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import Exported, ExportWriting, Files, target_named
-from meshwright.export.fit import Fitted, fitted, ranks_of, sharded_factors
-from meshwright.export.jax_mesh import left_whole, write_jax
+from meshwright.export.fit import Fitted, devices_by_rank, fitted, sharded_factors
+from meshwright.export.jax_mesh import indivisible_parameters, write_jax
 from meshwright.export.libraries import HALF, write_accelerate, write_deepspeed
-from meshwright.export.lost import Over, lost_of, lost_stages
+from meshwright.export.lost import Over, lost_plan_settings, lost_stages
 from meshwright.export.megatron import write_megatron
 from meshwright.export.modules import (
-    hidden_states_fit,
     layer_modules,
     stages_of,
+    supports_sequence_parallel,
     tensor_styles,
 )
 from meshwright.export.pytorch import write_pytorch
-from meshwright.export.pytorch_steps import data_steps
+from meshwright.export.pytorch_steps import fsdp_collective_steps
 from meshwright.export.ranks import check_script, gpus_of, host_file, rank_file
 from meshwright.export.settings import comment, head
-from meshwright.export.torchtitan import UNKNOWN, named_model, write_torchtitan
+from meshwright.export.torchtitan import UNKNOWN, torchtitan_flavor, write_torchtitan
 from meshwright.export.uniform import Uniform, uniform_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
@@ -69,7 +70,9 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     carried = _carried(plan, fit) if target == "pytorch" else {}
     lost = [
         *fit.lost,
-        *lost_of(plan, written, uniform.share, programs=framework.programs, carried=carried),
+        *lost_plan_settings(
+            plan, written, uniform.share, programs=framework.programs, carried=carried
+        ),
     ]
     if written.options.mixed and not plan.options.mixed:
         lost.append(f"16-bit parameters alone: {target} keeps float32 copies of them")
@@ -81,16 +84,16 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
             "that cuts it; the predicted figure has it cut"
             for name in tensor_styles(meant, fit.taken["tensor"]).left
         ]
-    if target == "megatron" and dims_of(graph).looks_ahead:
+    if target == "megatron" and transformer_dims(graph).looks_ahead:
         lost.append(
             "attention of positions to later ones: pretrain_gpt.py trains decoders; start "
             "Megatron's program for this model instead"
         )
-    if target == "torchtitan" and named_model(dims_of(graph)) is None:
+    if target == "torchtitan" and torchtitan_flavor(transformer_dims(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:
         lost += lost_stages(plan, fit.taken["pipeline"], fit.config)
-    whole = left_whole(writing) if target == "jax" else ()
+    whole = indivisible_parameters(writing) if target == "jax" else ()
     if whole:
         lost.append(f"JAX cuts equal pieces only: {', '.join(whole)} are whole on every device")
     before = simulate(plan, prices_of(plan)).prediction
@@ -111,7 +114,7 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
 def _carried(plan: Plan, fit: Fitted) -> dict[str, Over]:
     """The collectives over the data axis that the script carries out in the plan's steps."""
     sharded = sharded_factors(fit.config, fit.taken, plan.cluster)
-    steps = data_steps(plan, sharded, fit.config.zero)
+    steps = fsdp_collective_steps(plan, sharded, fit.config.zero)
     kinds = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
     return {
         kind.value: frozenset(sharded) for kind, chain in zip(kinds, steps, strict=True) if chain
@@ -148,7 +151,7 @@ def _with_hidden_states(fit: Fitted, graph: OperatorGraph) -> Fitted:
     if fit.config.recompute and not layer_modules(graph):
         lost = "activation checkpointing: the model has no repeated modules that could run again"
         fit = fit._replace(config=replace(fit.config, recompute=False), lost=(*fit.lost, lost))
-    if not fit.config.sequence or hidden_states_fit(graph):
+    if not fit.config.sequence or supports_sequence_parallel(graph):
         return fit
     lost = "sequence parallelism: hidden states do not lie as samples x positions x features"
     return fit._replace(config=replace(fit.config, sequence=False), lost=(*fit.lost, lost))
@@ -157,7 +160,7 @@ def _with_hidden_states(fit: Fitted, graph: OperatorGraph) -> Fitted:
 def known_facts(graph: OperatorGraph) -> Facts | None:
     """The counts of a transformer; None of another model."""
     try:
-        return facts_of(graph)
+        return transformer_facts(graph)
     except InputError:
         return None
 
@@ -171,7 +174,7 @@ def plan_of(graph: OperatorGraph, cluster: Cluster, fit: Fitted, facts: Facts | 
 
 def _ranks(fit: Fitted, cluster: Cluster) -> Files:
     """The check at start, and the files of hosts where ranks do not lie in their order."""
-    devices = ranks_of(fit.config, fit.taken, cluster)
+    devices = devices_by_rank(fit.config, fit.taken, cluster)
     check = {"check_ranks.py": check_script(devices, cluster)}
     if fit.ordered:
         return {"check_ranks.py": check_script(range(cluster.devices), cluster)}

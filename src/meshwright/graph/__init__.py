@@ -1,1 +1,1 @@
-"""What a model computes on one device: operators, their shapes, counts and ways to be split."""
+"""Operator graph of a model on one device: operators, shapes, FLOPs, bytes and splits."""

@@ -1,5 +1,5 @@
-"""A graph put together operator by operator. Enters: operators, and wishes for parts of tensors.
-Leaves: operators in an order in which they can run.
+"""Graph builder that reuses the slices and parts of concatenated tensors. Enters: operators, and
+wishes for parts of tensors. Leaves: operators in an order in which they can run.
 
 Remembers of which parts a tensor was joined, so that nothing is cut where it was joined before, and
 nothing is cut twice. Does not know what is put together, nor whether anybody reads it.

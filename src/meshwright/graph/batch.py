@@ -1,5 +1,6 @@
-"""A graph for another batch. Enters: a graph, how many times as many samples. Leaves: the graph
-of the same model with so many, or an `InputError` that says which operator has its batch fixed.
+"""Batch rescaling of a captured graph. Enters: a graph, how many times as many samples. Leaves: the
+graph of the same model with so many, or an `InputError` that says which operator has its batch
+fixed.
 
 The dims that readers of the inputs cut by sample grow, and the first dims that are as long of
 inputs which nobody cuts (a loss wants its targets whole); all other shapes follow by the families

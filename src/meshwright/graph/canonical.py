@@ -1,4 +1,5 @@
-"""A hash of what a graph computes. Enters: a graph. Leaves: 64 hexadecimal digits, or a number.
+"""Canonical hash of an operator graph: digests from inputs down and from readers up. Enters: a
+graph. Leaves: 64 hexadecimal digits, or a number.
 
 It does not depend on the names of operators, intermediate tensors, dims and layers, nor on the
 order of operators that do not depend on each other. It does depend on the names of inputs,

@@ -1,4 +1,5 @@
-"""Which operators draw random numbers. Enters: an operator or a call. Leaves: yes or no.
+"""Random operators: whether an operator or call draws random numbers. Enters: an operator or a
+call. Leaves: yes or no.
 
 It does not know how they are drawn; a run may make them independent of who draws.
 """

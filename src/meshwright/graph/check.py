@@ -1,4 +1,5 @@
-"""The judge of graphs. Enters: an `OperatorGraph`. Leaves: what is wrong with it, in sentences.
+"""Validation of operator graphs: unique names, topological order, shapes, outputs and loss. Enters:
+an `OperatorGraph`. Leaves: what is wrong with it, in sentences.
 
 A graph is right if its names are unique, every operator comes after what it reads (so there is no
 cycle), every shape follows from the inputs by the family of the kind, and outputs and loss exist.
@@ -11,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from meshwright.base.errors import InputError
-from meshwright.graph.counts import is_real
-from meshwright.graph.families import family_of, is_known
+from meshwright.graph.counts import is_differentiable
+from meshwright.graph.families import family_of, has_family
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Call, OperatorGraph, Spec
 
@@ -39,7 +40,7 @@ def unknown_kinds(graph: OperatorGraph) -> tuple[tuple[str, int], ...]:
 
     They can be counted in bytes only, and be split only where a capture has proven it safe.
     """
-    counts = Counter(op.kind for op in graph.operators if not is_known(op))
+    counts = Counter(op.kind for op in graph.operators if not has_family(op))
     return tuple(sorted(counts.items()))
 
 
@@ -76,7 +77,7 @@ def _ends(graph: OperatorGraph) -> Iterator[str]:
     loss = graph.tensors.get(graph.loss)
     if loss is None:
         yield f"loss {graph.loss} is made by nobody"
-    elif loss.spec.elements != 1 or not is_real(loss.dtype):
+    elif loss.spec.elements != 1 or not is_differentiable(loss.dtype):
         yield f"loss {loss} is not one real number"
 
 

@@ -1,4 +1,4 @@
-"""What operators and graphs cost, in numbers that do not depend on a machine.
+"""FLOPs, memory traffic and saved activations of operators and graphs, machine-independent.
 
 Enters: a call or a graph. Leaves: flops, bytes moved, bytes kept for the backward pass. Flops of
 products are those of `torch.utils.flop_counter`. Seconds are made of these in `price`.
@@ -8,7 +8,7 @@ With F the flops of an operator and G_i those of the gradient of its input i,
     backward = sum of G_i over the inputs that need a gradient, bytes of the
                gradients that come in, of what was kept, of the gradients made      `backward`
     kept     = distinct tensors that some operator keeps, views counted as what
-               they look at, parameters not counted, and all extras                 `kept_bytes`
+               they look at, parameters not counted, and all extras      `saved_activation_bytes`
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _backward(family: Family, call: Call, wanted: Wanted) -> Counts:
 
 
 @once
-def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
+def tensors_requiring_grad(graph: OperatorGraph) -> frozenset[str]:
     """The tensors for which the backward pass makes a gradient.
 
     Those that depend on a trainable parameter, and on which the loss depends (or, without a loss,
@@ -81,7 +81,7 @@ def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
     flowing = [op for op in graph.operators if family_of(op).differentiable]
     for operator in flowing:
         if depending.intersection(operator.inputs):
-            depending.update(t.name for t in operator.outputs if is_real(t.dtype))
+            depending.update(t.name for t in operator.outputs if is_differentiable(t.dtype))
     reaching = set(graph.outputs) if graph.loss is None else {graph.loss}
     for operator in reversed(flowing):
         if any(tensor.name in reaching for tensor in operator.outputs):
@@ -89,10 +89,10 @@ def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
     return frozenset(depending & reaching)
 
 
-def is_real(dtype: str) -> bool:
+def is_differentiable(dtype: str) -> bool:
     """Whether a tensor of this dtype can have a gradient.
 
-    >>> is_real("bfloat16"), is_real("int64")
+    >>> is_differentiable("bfloat16"), is_differentiable("int64")
     (True, False)
     """
     return dtype.startswith(("float", "bfloat", "complex"))
@@ -105,22 +105,22 @@ def forward_counts(graph: OperatorGraph) -> Counts:
 
 def backward_counts(graph: OperatorGraph) -> Counts:
     """The backward pass of a whole graph."""
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     total = Counts()
     for operator in graph.operators:
         if any(tensor.name in needing for tensor in operator.outputs):
-            total += backward(graph.call(operator), gradients_of(operator, needing))
+            total += backward(graph.call(operator), input_needs_grad(operator, needing))
     return total
 
 
-def gradients_of(operator: Operator, needing: frozenset[str]) -> Wanted:
+def input_needs_grad(operator: Operator, needing: frozenset[str]) -> Wanted:
     """For each input of an operator whether it needs a gradient."""
     return tuple(name in needing for name in operator.inputs)
 
 
 def product_flops(graph: OperatorGraph) -> tuple[int, int]:
     """Flops of products and convolutions alone, forward and backward, as flop counters count."""
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     forward_flops = backward_flops = 0
     for operator in graph.operators:
         if not family_of(operator).products:
@@ -128,21 +128,21 @@ def product_flops(graph: OperatorGraph) -> tuple[int, int]:
         call = graph.call(operator)
         forward_flops += forward(call).flops
         if any(tensor.name in needing for tensor in operator.outputs):
-            backward_flops += backward(call, gradients_of(operator, needing)).flops
+            backward_flops += backward(call, input_needs_grad(operator, needing)).flops
     return forward_flops, backward_flops
 
 
-def kept_bytes(graph: OperatorGraph) -> Bytes:
+def saved_activation_bytes(graph: OperatorGraph) -> Bytes:
     """Activations that live from the forward to the backward pass."""
-    needing = needing_gradient(graph)
-    roots = view_roots(graph)
+    needing = tensors_requiring_grad(graph)
+    roots = view_bases(graph)
     parameters = {p.tensor.name for p in graph.parameters}
     kept: set[str] = set()
     extra = 0
     for operator in graph.operators:
         if not any(tensor.name in needing for tensor in operator.outputs):
             continue
-        wanted = gradients_of(operator, needing)
+        wanted = input_needs_grad(operator, needing)
         saved = family_of(operator).saved(graph.call(operator), wanted)
         extra += saved.extra
         kept.update(roots[name] for i in saved.inputs if (name := operator.inputs[i]) is not None)
@@ -151,7 +151,7 @@ def kept_bytes(graph: OperatorGraph) -> Bytes:
 
 
 @once
-def view_roots(graph: OperatorGraph) -> Mapping[str, str]:
+def view_bases(graph: OperatorGraph) -> Mapping[str, str]:
     """For each tensor the one whose memory it is: itself, or what a view looks at.
 
     What moves no bytes makes nothing new: views, and a dropout that drops nothing.

@@ -1,4 +1,5 @@
-"""A graph in another dtype. Enters: a graph in float32. Leaves: what it is when the module is cast.
+"""Dtype cast of a graph (`module.to(dtype)`). Enters: a graph in float32. Leaves: what it is when
+the module is cast.
 
 Real tensors in float32 change, and with them attributes that name that dtype; complex ones are as
 wide as they are, at least complex64. Tensors of other dtypes, such as positions and masks, stay as
@@ -63,7 +64,7 @@ def dtype_named(text: str) -> str:
     return dtype
 
 
-def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
+def cast_graph(graph: OperatorGraph, dtype: str) -> OperatorGraph:
     """The graph with every float32 tensor in another dtype.
 
     >>> from meshwright.graph.text import parse_graph
@@ -72,7 +73,7 @@ def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
     ... input i: int64[n=4]
     ... operator r: y: float32[n=4] = relu(x)
     ... output y''')
-    >>> [tensor.dtype for tensor in in_dtype(graph, "bfloat16").definitions()]
+    >>> [tensor.dtype for tensor in cast_graph(graph, "bfloat16").definitions()]
     ['bfloat16', 'int64', 'bfloat16']
     """
     return msgspec.structs.replace(

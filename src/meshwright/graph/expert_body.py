@@ -1,4 +1,4 @@
-"""The body of routed experts (a mixture of experts): what one expert does to its tokens, as text.
+"""MoE expert body as text: the operators that one expert applies to its tokens.
 
 Enters: the operators between the permutation of tokens by expert and its inverse. Leaves: a text
 that an attribute can hold, and from it the calls that it stands for at any sizes.
@@ -112,11 +112,11 @@ def inside(call: Call, wanted: Wanted = ()) -> tuple[SizedOperator, ...]:
         {"x": learnt.get(0, False), "weights": learnt.get(2, False)}
         | {operand(n): learnt.get(OPERANDS + n, False) for n in range(len(operands))},
     )
-    telling.tell(*index.shape, experts_held(call), str(call["body"]))
+    telling.tell(*index.shape, local_expert_count(call), str(call["body"]))
     return tuple(telling.told)
 
 
-def experts_held(call: Call) -> int:
+def local_expert_count(call: Call) -> int:
     """How many experts there are operands of: all of them, or those of a piece."""
     counts = {spec.shape[:1] for spec in call.inputs[OPERANDS:] if spec is not None}
     if len(counts) != 1 or counts == {()}:

@@ -1,4 +1,5 @@
-"""What a family tells of its operators. Enters: a `Call`. Leaves: shapes, counts, ways to split.
+"""Operator family interface: shapes, FLOPs, saved tensors and splits of an operator. Enters: a
+`Call`. Leaves: shapes, counts, ways to split.
 
 A `Split` is one way to cut an operator's work into parts: cut input i along its dim `inputs[i]`
 (None: every part reads all of it), run the operator on the pieces, and concatenate the outputs

@@ -1,5 +1,6 @@
-"""Weights of recurrent layers, gate by gate. Enters: a graph as it was captured. Leaves: the same
-graph, in which what a module holds as [gates x hidden, ...] is [gates, hidden, ...].
+"""Gate dims of recurrent weights: [gates x hidden, ...] as [gates, hidden, ...]. Enters: a graph as
+it was captured. Leaves: the same graph, in which what a module holds as [gates x hidden, ...] is
+[gates, hidden, ...].
 
 PyTorch stacks the rows of all gates of an lstm (4) or gru (3) in one weight. A device that computes
 some of the hidden units needs the same rows of every gate, which only lie in one box of the weight

@@ -1,4 +1,5 @@
-"""Layers that repeat. Enters: a graph. Leaves: runs of operators that are copies of one layer.
+"""Repeated layer detection: maximal runs of identical operator blocks in a graph. Enters: a graph.
+Leaves: runs of operators that are copies of one layer.
 
 Let token(i) stand for the call of operator i. A run of period p is an interval in which
 token(i) = token(i + p); it may be cut into layers at p phases. A layer is a copy of the one before
@@ -92,7 +93,7 @@ def layer_of(graph: OperatorGraph) -> Mapping[str, tuple[int, int]]:
 
 
 @once
-def run_again(graph: OperatorGraph, count: int = 0) -> Mapping[str, tuple[int, int]]:
+def recomputed_layers(graph: OperatorGraph, count: int = 0) -> Mapping[str, tuple[int, int]]:
     """As `layer_of`, of so many layers only, spread evenly; of all if none or more are asked for.
 
     Of n layers in the order of the graph c = n - k do not run again: number i where

@@ -1,5 +1,5 @@
-"""Whether a line of index notation can mean anything. Enters: a `Definition`. Leaves: nothing, or
-the sentence that says what is wrong. The parser has seen to the grammar; here are counts and names.
+"""Semantic checks of index notation definitions. Enters: a `Definition`. Leaves: nothing, or the
+sentence that says what is wrong. The parser has seen to the grammar; here are counts and names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from meshwright.graph.notation import (
 )
 
 
-def require_meaning(definition: Definition) -> None:
+def require_valid_notation(definition: Definition) -> None:
     """Refuse a line that reads or computes what is not there.
 
     >>> from meshwright.graph.notation import parse_definition
-    >>> require_meaning(parse_definition("f(x)[i, j] = x[i]"))
+    >>> require_valid_notation(parse_definition("f(x)[i, j] = x[i]"))
     Traceback (most recent call last):
     ...
     meshwright.base.errors.InputError: no operand is read at j, so its size is not known; \

@@ -1,4 +1,5 @@
-"""What is computed, on one device. Enters: tensors and operators. Leaves: an `OperatorGraph`.
+"""Operator graph IR: ATen operators on named tensors, on one device. Enters: tensors and operators.
+Leaves: an `OperatorGraph`.
 
 A tensor is defined once, where it is born: as an input, a parameter, a buffer or an operator's
 output; everybody else names it. An operator follows ATen: `kind` is the name without namespace,

@@ -1,4 +1,5 @@
-"""What an operator computes, as one line of index notation. Enters: text. Leaves: `Definition`s.
+"""Index notation of operators (as einsum): syntax tree and parser. Enters: text. Leaves:
+`Definition`s.
 
     linear(x, w)[i.., o] = sum(k) x[i.., k] * w[o, k]
 

@@ -1,4 +1,5 @@
-"""A split carried out. Enters: a call, one of its splits, a number of parts. Leaves: the pieces.
+"""Sharding of one operator: a split carried out as pieces with their boxes. Enters: a call, one of
+its splits, a number of parts. Leaves: the pieces.
 
 A piece says which box of each input it reads, which box of each output it makes and which call it
 runs in between. Parts are equal, the last perhaps shorter. Where the pieces lie is not known here.

@@ -1,5 +1,6 @@
-"""A model with more layers. Enters: a graph of a few copies of a layer, a number. Leaves: the graph
-of the same model with so many copies, without capturing it.
+"""Layer count scaling: a graph with more copies of its repeated layer. Enters: a graph of a few
+copies of a layer, a number. Leaves: the graph of the same model with so many copies, without
+capturing it.
 
 The last copy, which reads the one before it, is the pattern of all that are added: what it reads of
 itself is read of the new copy, what of the copy before it of the copy before the new one, and

@@ -1,5 +1,5 @@
-"""A model of other sizes. Enters: a graph, and for each of its sizes another. Leaves: the graph
-with those, without capturing it.
+"""Size substitution in a captured graph: every size mapped to another. Enters: a graph, and for
+each of its sizes another. Leaves: the graph with those, without capturing it.
 
 Every whole number from LEAST on in dims and attributes is a size and must have another; smaller
 ones are numbers of dims and counts of parts and stay. So a graph whose sizes are different, large

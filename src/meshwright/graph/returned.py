@@ -1,4 +1,4 @@
-"""What a model's forward returns, as a structure over the graph's tensors. Enters: tensors' names.
+"""Return structure of a model's forward, a pytree over the graph's tensors. Enters: tensors' names.
 Leaves: `Returned`: tuples, lists and mappings as the model nests them, with the graph's tensor in
 each place that the graph computes.
 

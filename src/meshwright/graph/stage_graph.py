@@ -1,5 +1,5 @@
-"""A run of operators as a graph of its own (a pipeline stage). Enters: a graph, the names of its
-operators that a stage has. Leaves: a graph that can be planned and simulated by itself.
+"""Pipeline stage extraction: a run of operators as a graph of its own. Enters: a graph, the names
+of its operators that a stage has. Leaves: a graph that can be planned and simulated by itself.
 
     enters   inputs that operators of the stage read, and what earlier stages made. What carries a
              gradient passes an `add` of a trainable number, so that its gradient is wanted and the

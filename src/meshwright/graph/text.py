@@ -1,4 +1,4 @@
-"""The text form of a graph: one line for each thing, in the order in which things are born.
+"""Text format of operator graphs: printer and parser, a line for each tensor or operator.
 
     graph tiny
     input x: float32[batch=4, width=8]

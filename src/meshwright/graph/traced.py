@@ -1,5 +1,5 @@
-"""Of which module a graph is the trace. Enters: settings of modules as text. Leaves: `Traced`,
-which tells another module from it, attribute by attribute.
+"""Provenance of a graph: the traced module, its settings and mode. Enters: settings of modules as
+text. Leaves: `Traced`, which tells another module from it, attribute by attribute.
 
 A graph says what one call of a module computed; a module with other sizes, rates or code may have
 the same parameters and compute something else. Knows neither PyTorch nor how settings are found.

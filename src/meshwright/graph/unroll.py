@@ -1,4 +1,5 @@
-"""Recurrent layers taken apart in time. Enters: a graph. Leaves: a graph that computes the same.
+"""Time unrolling of recurrent layers, for wavefront parallelism. Enters: a graph. Leaves: a graph
+that computes the same.
 
 An lstm or gru of several layers l over a sequence x that is cut into runs r of equal length becomes
 an operator for each layer and each run, which hands its state s on; all runs of a layer read the

@@ -1,5 +1,6 @@
-"""What a training step works on, whatever the machine. Enters: a graph. Leaves: its `Workload`:
-samples, tokens, the dtype of its products and the FLOPs that MFU counts.
+"""Training workload of a graph: samples, tokens, dtype and model FLOPs (PaLM's MFU). Enters: a
+graph. Leaves: its `Workload`: samples, tokens, the dtype of its products and the FLOPs that MFU
+counts.
 
     model FLOPs = F + B + 2 A     F forward FLOPs of products and convolutions, B backward ones of
                                   all but attention, A forward ones of attention
@@ -18,7 +19,7 @@ import msgspec
 
 from meshwright.base.once import once
 from meshwright.graph.batch import samples_of
-from meshwright.graph.counts import backward, forward, gradients_of, needing_gradient
+from meshwright.graph.counts import backward, forward, input_needs_grad, tensors_requiring_grad
 from meshwright.graph.families import family_of
 from meshwright.graph.families.attention import KINDS as ATTENTION
 from meshwright.graph.families.losses import KINDS as LOSSES
@@ -71,7 +72,7 @@ def workload(graph: OperatorGraph) -> Workload:
 
 def _flops(graph: OperatorGraph) -> dict[str, int]:
     """Model FLOPs by the dtype of what products make."""
-    needing, by_dtype = needing_gradient(graph), dict[str, int]()
+    needing, by_dtype = tensors_requiring_grad(graph), dict[str, int]()
     for operator in graph.operators:
         if not family_of(operator).products:
             continue
@@ -79,7 +80,7 @@ def _flops(graph: OperatorGraph) -> dict[str, int]:
         flops = forward(call).flops
         if any(tensor.name in needing for tensor in operator.outputs):
             again = operator.kind in ATTENTION
-            backward_flops = backward(call, gradients_of(operator, needing)).flops
+            backward_flops = backward(call, input_needs_grad(operator, needing)).flops
             flops += 2 * flops if again else backward_flops
         by_dtype[dtype] = by_dtype.get(dtype, 0) + flops
     return by_dtype

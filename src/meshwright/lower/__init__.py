@@ -1,1 +1,1 @@
-"""What each device does in a step, in order: computing, sending, receiving. Knows no torch."""
+"""Lowering of plans to per-device instructions: computing, sending, receiving. Knows no torch."""

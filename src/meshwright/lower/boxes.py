@@ -1,4 +1,6 @@
-"""Boxes: for each dim the first element and the last + 1. Enters and leaves: boxes; no tensors."""
+"""Boxes of tensor elements (hyperrectangles): a half-open interval for each dim. Enters and leaves:
+boxes; no tensors.
+"""
 
 from __future__ import annotations
 

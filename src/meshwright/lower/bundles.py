@@ -1,5 +1,5 @@
-"""Edges between op groups, those of one tensor together: the tensors that join units. Enters: a
-graph's units. Leaves: `TensorEdge`s.
+"""Edges between op groups: the producers and all consumers of tensors that travel together. Enters:
+a graph's units. Leaves: `TensorEdge`s.
 
 A bundle is what a unit makes and others read, or the parameters that the same units share. A leg is
 one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter lies as its

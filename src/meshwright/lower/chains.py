@@ -118,7 +118,7 @@ def sent(kind: Collective, links: Sequence[ChainLink], sizes: Sequence[int]) -> 
     )
 
 
-def sent_whole(kind: Collective, links: Sequence[ChainLink], size: int) -> int:
+def sent_bytes_of_tensor(kind: Collective, links: Sequence[ChainLink], size: int) -> int:
     """Bytes that a device sends of something whole."""
     return sum(
         sent_bytes(kind, (size, *(0 for _ in link.members[1:])), link.place) for link in links

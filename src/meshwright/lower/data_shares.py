@@ -1,5 +1,6 @@
-"""Each rank's share of the data. Enters: a script. Leaves: `DataShares`: into how many parts ranks
-cut the samples of a batch, which part each reads, and which rows of the batch these are.
+"""Data sharding across ranks: which rows of a batch each rank reads. Enters: a script. Leaves:
+`DataShares`: into how many parts ranks cut the samples of a batch, which part each reads, and which
+rows of the batch these are.
 
 A device reads of an input what its pieces of the operators that read it need. Devices that read the
 same rows have one share, as all ranks of a tensor-parallel group or of a pipeline; with data

@@ -1,5 +1,6 @@
-"""Devices by their coordinates. Enters: a cluster. Leaves: a `MeshSizes`, which numbers devices by
-the coordinates of its prime factors, the outermost the most significant.
+"""Device mesh coordinates: mixed-radix numbering of devices by mesh factors. Enters: a cluster.
+Leaves: a `MeshSizes`, which numbers devices by the coordinates of its prime factors, the outermost
+the most significant.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Forward and backward pass apart: what a model's outputs need. Enters: a graph, and tensors of it.
-Leaves: the operators that make them, and the inputs that only others read (targets).
+"""Backward slice of a graph: the operators that a model's outputs depend on. Enters: a graph, and
+tensors of it. Leaves: the operators that make them, and the inputs that only others read (targets).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from meshwright.graph.model import OperatorGraph
 
 
-def operators_for(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str]:
+def ancestor_operators(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str]:
     """The operators of which some tensors are made, by name.
 
     >>> from meshwright.graph.text import parse_graph
@@ -19,7 +19,7 @@ def operators_for(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str
     ... operator a: h: float32[n=4] = exp(x)
     ... operator b: d: float32[n=4] = sub(h, t)
     ... output d''')
-    >>> sorted(operators_for(graph, ["h"])), inputs_beyond(graph, ["h"])
+    >>> sorted(ancestor_operators(graph, ["h"])), unneeded_inputs(graph, ["h"])
     (['a'], ('t',))
     """
     names, waiting = set[str](), list(tensors)
@@ -31,9 +31,9 @@ def operators_for(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str
     return frozenset(names)
 
 
-def inputs_beyond(graph: OperatorGraph, tensors: Sequence[str]) -> tuple[str, ...]:
+def unneeded_inputs(graph: OperatorGraph, tensors: Sequence[str]) -> tuple[str, ...]:
     """The inputs that some tensors are not made of."""
-    needed = operators_for(graph, tensors)
+    needed = ancestor_operators(graph, tensors)
     read = {
         name for operator in graph.operators if operator.name in needed for name in operator.inputs
     }

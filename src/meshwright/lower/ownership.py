@@ -66,13 +66,13 @@ def stretch(frame: Box, start: int, stop: int) -> Iterator[Box]:
             yield ((low + tail, low + tail + 1), *box)
 
 
-def unstacked(box: Box, size: int) -> Iterator[Box]:
+def merged_dim_boxes(box: Box, size: int) -> Iterator[Box]:
     """The boxes that a box makes up, in order, if its first two dims are one; `size` is that of
     the second.
 
-    >>> list(unstacked(((0, 2), (1, 3), (0, 5)), 4))
+    >>> list(merged_dim_boxes(((0, 2), (1, 3), (0, 5)), 4))
     [((1, 3), (0, 5)), ((5, 7), (0, 5))]
-    >>> list(unstacked(((1, 3), (0, 4)), 4))
+    >>> list(merged_dim_boxes(((1, 3), (0, 4)), 4))
     [((4, 12),)]
     """
     (first, last), (start, stop), *rest = box
@@ -164,7 +164,7 @@ class Holdings:
     def _stored(self, name: str, box: Box) -> tuple[Box, ...]:
         """A box of a parameter as boxes of what the module has."""
         hidden = self._stacked.get(name)
-        return (box,) if hidden is None else tuple(unstacked(box, hidden))
+        return (box,) if hidden is None else tuple(merged_dim_boxes(box, hidden))
 
     def _keepers(self, name: str) -> dict[Box, list[int]]:
         """The devices that keep each region of a parameter."""

@@ -1,7 +1,6 @@
-"""The parallel computation graph of a plan (Unity, OSDI 2022): every edge with the placement at
-both ends and the resharding between. Enters: a plan. Leaves: `ParallelGraph`: how every tensor lies
-where it is made and where it is read, and the transfers between; `parallel_operators` writes it
-down as Unity does.
+"""Parallel computation graph (PCG; Unity, OSDI 2022): placements and resharding on every edge.
+Enters: a plan. Leaves: `ParallelGraph`: how every tensor lies where it is made and where it is
+read, and the transfers between; `parallel_operators` writes it down as Unity does.
 
 A delivery is a tensor as one or several units need it; a return is the gradient of a tensor as one
 or several of them leave it, on its way to where the tensor was made. A parameter lies as its first
@@ -149,7 +148,7 @@ class ParallelGraph:
         gradient = None
         if boundary.backward is not None:
             wanted = tuple(map(gradient_needed, boundary.forward))
-            states = along_factors(self.plan.units[number], wanted, self.layouts[number])
+            states = placement_by_factor(self.plan.units[number], wanted, self.layouts[number])
             gradient = placement._replace(states=states)
         return MadeTensor(unit=number, forward=placement, backward=gradient, parameter=True)
 
@@ -160,7 +159,7 @@ class ParallelGraph:
         by_split: tuple[State, ...],
         places: list[Place],
     ) -> TensorPlacement:
-        states = along_factors(self.plan.units[number], by_split, self.layouts[number])
+        states = placement_by_factor(self.plan.units[number], by_split, self.layouts[number])
         exact = None
         if self._of_all_samples(number, boundary):
             states = tuple(WHOLE if state >= 0 else state for state in states)
@@ -176,7 +175,7 @@ class ParallelGraph:
         return self.samples.dims.get(boundary.tensor, WHOLE) == WHOLE
 
     def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> TensorPlacement:
-        states = along_factors(self.plan.units[number], by_split, self.layouts[number])
+        states = placement_by_factor(self.plan.units[number], by_split, self.layouts[number])
         exact = None if self._equal(number, None) else partial(self._box_made, number, tensor)
         return TensorPlacement(self.machine, self._shape(tensor), states, exact)
 
@@ -220,7 +219,7 @@ class ParallelGraph:
         return within(box, self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
 
 
-def along_factors(unit: OpGroup, by_split: tuple[State, ...], layout: Layout) -> States:
+def placement_by_factor(unit: OpGroup, by_split: tuple[State, ...], layout: Layout) -> States:
     """The states of a tensor along every factor, given those under each split of its unit."""
     numbers = {split.name: number for number, split in enumerate(unit.splits)}
     states: list[State] = []

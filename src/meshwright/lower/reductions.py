@@ -1,4 +1,5 @@
-"""The programs by which a plan sums up. Enters: a plan. Leaves: for each sum one device's recipe.
+"""Reduction programs of a plan, lowered to one device's recipe. Enters: a plan. Leaves: for each
+sum one device's recipe.
 
 A plan names programs by the factors that are summed over, those beside, and bytes; for bytes that
 it does not name the program of the nearest counts.

@@ -1,5 +1,5 @@
-"""One global order of a pipeline's schedule, for all stages. Enters: a plan. Leaves: slots in one
-order for everybody.
+"""Global pipeline schedule: the orders of all stages merged into one deadlock-free order. Enters: a
+plan. Leaves: slots in one order for everybody.
 
 Every device does its part of the slots in this order, so that no two wait for each other. A part is
 a run of units that sit on the same devices; with one micro-batch the whole graph is one part.

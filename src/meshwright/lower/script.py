@@ -1,5 +1,6 @@
-"""A plan as a list of instructions. Enters: a plan. Leaves: a `Script`: what is done in a step, in
-one order for the whole machine, of which every device does its own part.
+"""Instruction list of a training step: compute and communication of all devices in one order.
+Enters: a plan. Leaves: a `Script`: what is done in a step, in one order for the whole machine, of
+which every device does its own part.
 
     Run(s, m)      segment s computes micro-batch m          Reverse(s, m)   its backward pass
     Carry(d, m)    delivery d moves                          Bring(r, m)     return r moves
@@ -21,7 +22,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from meshwright.lower.buckets import Bucket, buckets
-from meshwright.lower.needed_for import operators_for
+from meshwright.lower.needed_for import ancestor_operators
 from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.prefetch import BucketUse, stays
 from meshwright.lower.schedule_merge import ScheduleSlot, turns
@@ -83,7 +84,7 @@ class Script:
         """Segments that have a part in what is returned; all of them if nothing is."""
         if not self.returned:
             return frozenset(range(len(self.segments)))
-        needed = operators_for(self.plan.graph, self.returned)
+        needed = ancestor_operators(self.plan.graph, self.returned)
         return frozenset(
             number
             for number, segment in enumerate(self.segments)

@@ -1,5 +1,5 @@
-"""Units that a device runs in one go. Enters: a `ParallelGraph`. Leaves: `Segment`s, in
-the graph's order.
+"""Execution segments: runs of op groups without communication in between. Enters: a
+`ParallelGraph`. Leaves: `Segment`s, in the graph's order.
 
 Inside of a segment nothing moves between devices, so that its backward pass is one call of the
 library's. A segment ends where something moves, where the devices change, where a layer ends that

@@ -25,7 +25,7 @@ from meshwright.lower.boxes import beyond, full
 from meshwright.lower.machine import Coordinates, MeshSizes, is_present
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import Layout
-from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.sharding.micro_batches import micro_batch_states
 from meshwright.sharding.states import WHOLE, State, States, at
 from meshwright.sharding.unit import Member, OpGroup
 
@@ -205,4 +205,4 @@ def samples_of(plan: Plan) -> Samples:
     """How micro-batches cut a plan's units."""
     count = plan.options.micro_batches
     splits = tuple(unit.samples if count > 1 else None for unit in plan.units)
-    return Samples(count, splits, cut_by_micro_batches(plan.graph, count))
+    return Samples(count, splits, micro_batch_states(plan.graph, count))

@@ -1,4 +1,4 @@
-"""Bytes of tokens on their way to experts and back (expert parallelism). Enters: the pieces of a
+"""AllToAll volume of expert parallelism: token dispatch and combine. Enters: the pieces of a
 mixture of experts on the devices that share its experts. Leaves: what one of them sends.
 
 With t_m tokens on device m that choose k experts each, and e_m of E experts there, loads are taken
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.graph.expert_body import OPERANDS, experts_held
+from meshwright.graph.expert_body import OPERANDS, local_expert_count
 from meshwright.graph.family import Wanted, tensor
 from meshwright.graph.model import ITEM_BYTES, Call
 
@@ -19,11 +19,11 @@ COUNT = ITEM_BYTES["int64"]
 """Bytes of the number of rows of one expert."""
 
 
-def sent_tokens(calls: Sequence[Call], device: int, wanted: Wanted | None) -> int:
+def all_to_all_bytes(calls: Sequence[Call], device: int, wanted: Wanted | None) -> int:
     """What device `here` of those with these pieces sends in the forward pass; in the backward
     pass, if it is told which gradients are wanted.
     """
-    experts = [experts_held(call) for call in calls]
+    experts = [local_expert_count(call) for call in calls]
     chosen = [tensor(call, 1).elements for call in calls]
     others = [number for number in range(len(calls)) if number != device]
     total = sum(experts)

@@ -20,23 +20,23 @@ from meshwright.cost.collective import Collective
 from meshwright.graph.model import ITEM_BYTES
 from meshwright.lower.boxes import elements, shape_of
 from meshwright.lower.buckets import Bucket, BucketParameter
-from meshwright.lower.chains import DeviceChains, sent, sent_whole
+from meshwright.lower.chains import DeviceChains, sent, sent_bytes_of_tensor
 from meshwright.lower.reductions import Numbers, Reductions
 from meshwright.lower.script import Instruction, Kind, Script
 from meshwright.lower.sums import GradientSum, alone, gathered, sums
 from meshwright.lower.tasks import Tasks
 from meshwright.lower.tensor_placement import TensorPlacement
-from meshwright.lower.tokens import sent_tokens
-from meshwright.lower.transfers import Exchange, GroupCollective, Step, moves_from
+from meshwright.lower.tokens import all_to_all_bytes
+from meshwright.lower.transfers import Exchange, GroupCollective, Step, sent_boxes
 from meshwright.sharding.units import STATISTIC
 
 
 def sent_bytes_of(script: Script, device: int) -> int:
     """What a device sends in a step of training."""
-    return sum(sent_by_kind(script, device).values())
+    return sum(sent_bytes_by_kind(script, device).values())
 
 
-def sent_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
+def sent_bytes_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
     """What a device sends in a step of training, by kind of instruction.
 
     >>> from meshwright.cluster.model import Cluster
@@ -51,7 +51,7 @@ def sent_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
     ... loss loss''')
     >>> plan = Plan(origin="by hand", graph=graph, cluster=Cluster.named("laptop"),
     ...             layouts=(("y", "sample sample"), ("s", "sample sample")))
-    >>> [dict(sent_by_kind(Script(plan), device)) for device in (0, 3)]
+    >>> [dict(sent_bytes_by_kind(Script(plan), device)) for device in (0, 3)]
     [{'Settle': 144}, {'Settle': 144}]
     """
     traffic = _Traffic(script, device)
@@ -107,7 +107,7 @@ class _Traffic:
         if isinstance(step, Exchange):
             if not step.before.holds(self._here):
                 return 0
-            return sum(elements(move.box) * item for move in moves_from(step, self._here))
+            return sum(elements(move.box) * item for move in sent_boxes(step, self._here))
         if not (step.before.holds(self._here) or step.after.holds(self._here)):
             return 0
         return self._together(step, item)
@@ -146,7 +146,7 @@ class _Traffic:
         )
         whole = elements(everywhere.box(self._here)) * item
         links = self._chains.rooted(step.kind, step.inside, whole, machine.device(root))
-        return sent_whole(step.kind, links, whole)
+        return sent_bytes_of_tensor(step.kind, links, whole)
 
     def _summed(self, inside: Numbers, beside: Numbers, size: int, count: int, item: int) -> int:
         """By the program that the plan has for so many bytes."""
@@ -180,7 +180,7 @@ class _Traffic:
         members = tuple(self._parallel.machine.along(inside, self._here))
         calls = [tasks.pieces(member, 0)[place].call for member in members]
         wanted = tasks.unit.members[place].wanted
-        return sent_tokens(calls, members.index(self._here), wanted if backward else None)
+        return all_to_all_bytes(calls, members.index(self._here), wanted if backward else None)
 
     def _elements(self, parameter: str) -> int:
         return math.prod(self._shape(parameter))

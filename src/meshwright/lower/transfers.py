@@ -188,7 +188,7 @@ def _kept(source: States, needed: States) -> States:
     return tuple(b if a == WHOLE else a for a, b in zip(source, needed, strict=True))
 
 
-def moves_to(step: Exchange, reader: Coordinates) -> Iterator[BoxMove]:
+def received_boxes(step: Exchange, reader: Coordinates) -> Iterator[BoxMove]:
     """What a device gets."""
     before, after = step
     machine = before.machine
@@ -205,7 +205,7 @@ def moves_to(step: Exchange, reader: Coordinates) -> Iterator[BoxMove]:
             )
 
 
-def moves_from(step: Exchange, source: Coordinates) -> Iterator[BoxMove]:
+def sent_boxes(step: Exchange, source: Coordinates) -> Iterator[BoxMove]:
     """What a device gives to others."""
     before, after = step
     machine, sender = before.machine, before.machine.device(source)

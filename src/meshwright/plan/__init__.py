@@ -1,1 +1,1 @@
-"""Everything that is decided: the `Plan`, its file, and what was predicted and measured of it."""
+"""Plans: the `Plan`, its file, and what was predicted and measured of it."""

@@ -1,4 +1,5 @@
-"""Plans on disk. Enters: a `Plan`, or a path. Leaves: a file, always whole, or a checked `Plan`.
+"""Plan files: versioned JSON, written atomically. Enters: a `Plan`, or a path. Leaves: a file,
+always whole, or a checked `Plan`.
 
 A file is JSON with a version, first what was decided, a layout a line, then what it was decided
 for. Saving what was loaded gives the same bytes. What is wrong with a file is said in one sentence,
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.files import write_whole
+from meshwright.base.files import write_atomically
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.cost.backend import NCCL
@@ -74,7 +75,7 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     ...     load_plan(f"{folder}/plan.json") == plan
     True
     """
-    write_whole(path, plan_bytes(plan))
+    write_atomically(path, plan_bytes(plan))
 
 
 def plan_bytes(plan: Plan) -> bytes:

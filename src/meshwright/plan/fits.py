@@ -1,5 +1,5 @@
-"""Whether a plan is for what its user has. Enters: a plan and a cluster or graph. Leaves: nothing,
-or a sentence that names the first thing that differs.
+"""Compatibility check of a plan with a cluster or a graph. Enters: a plan and a cluster or graph.
+Leaves: nothing, or a sentence that names the first thing that differs.
 """
 
 from __future__ import annotations

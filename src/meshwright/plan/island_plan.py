@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.files import write_whole
+from meshwright.base.files import write_atomically
 from meshwright.base.sheet import Sheet, printed
 from meshwright.base.units import Bytes, Seconds, counted, format_bytes, format_seconds
 from meshwright.cluster.islands import IslandCluster, levels_text
@@ -250,7 +250,7 @@ def island_plan_bytes(plan: IslandPlan) -> bytes:
 
 def save_island_plan(plan: IslandPlan, path: str | Path) -> None:
     """Write a plan, whole or not at all; `load_island_plan` is the way back."""
-    write_whole(path, island_plan_bytes(plan))
+    write_atomically(path, island_plan_bytes(plan))
 
 
 def load_island_plan(path: str | Path) -> IslandPlan:
@@ -323,7 +323,7 @@ def tied_weights(plan: IslandPlan) -> tuple[tuple[tuple[int, ...], tuple[str, ..
 
 
 @lru_cache(maxsize=256)
-def gather_pricer(cluster: Cluster, backend: str) -> Pricer:
+def collective_pricer(cluster: Cluster, backend: str) -> Pricer:
     """What collectives of a part, and across parts, cost: by this the gather inside is chosen."""
     return Pricer(cluster, backend_named(backend), algorithm="best")
 

@@ -1,4 +1,5 @@
-"""Everything that is decided. Enters: a graph, a cluster, layouts and options. Leaves: a `Plan`.
+"""The `Plan`: a graph on a cluster, a layout for every op group, and global options. Enters: a
+graph, a cluster, layouts and options. Leaves: a `Plan`.
 
 A plan holds its graph and its cluster, so that it can be simulated, run and explained by itself.
 It checks itself: every unit of the graph has one layout, which fits the machine and the operator,
@@ -33,12 +34,12 @@ from meshwright.sharding.layout import (
     MeshFactor,
     checked_layout,
     factors,
-    neighbourhoods,
+    inner_group_sizes,
     sharding,
 )
-from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.sharding.micro_batches import micro_batch_states
 from meshwright.sharding.unit import OpGroup
-from meshwright.sharding.units import cut_alike, units
+from meshwright.sharding.units import sharding_classes, units
 
 VERSION = 1
 
@@ -112,9 +113,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 f"the plan has no layout for {missing[0]!r}{others}",
                 "give every unit one, or take the graph that it was made for",
             )
-        cut_by_micro_batches(self.graph, self.options.micro_batches)
+        micro_batch_states(self.graph, self.options.micro_batches)
         self._refuse_other_neighbourhoods()
-        alike, checked = cut_alike(self.graph), set[tuple[int, Layout]]()
+        alike, checked = sharding_classes(self.graph), set[tuple[int, Layout]]()
         for unit, kind in zip(self.units, alike, strict=True):
             layout = self.layout[unit.name]
             if (kind, layout) in checked:
@@ -124,7 +125,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self._refuse_too_small_micro_batches(unit, layout)
 
     def _refuse_other_neighbourhoods(self) -> None:
-        devices, known = self.options.shard_within, neighbourhoods(self.factors)
+        devices, known = self.options.shard_within, inner_group_sizes(self.factors)
         if devices and devices not in known:
             counts = ", ".join(map(str, known)) or "nothing"
             raise InputError(

@@ -1,5 +1,5 @@
-"""What a plan decides for the whole graph. Enters: nothing. Leaves: `Options`: the optimizer,
-micro-batches and their schedule, what runs again, what ZeRO shards among whom, buckets.
+"""Global options of a plan, the same for every op group. Enters: nothing. Leaves: `Options`: the
+optimizer, micro-batches and their schedule, what runs again, what ZeRO shards among whom, buckets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import require_whole
 from meshwright.base.units import Bytes
 from meshwright.cost.memory import OPTIMIZERS, Optimizer
-from meshwright.graph.layers import run_again
+from meshwright.graph.layers import recomputed_layers
 from meshwright.graph.model import OperatorGraph
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
@@ -34,7 +34,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     recompute: bool = False
     """Whether repeated layers run again in the backward pass instead of keeping what they made."""
     recompute_layers: int = 0
-    """Of how many layers, if not of all (0), evenly spread over the graph (`run_again`)."""
+    """Of how many layers, if not of all (0), evenly spread over the graph (`recomputed_layers`)."""
     zero: int = 0
     """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
     shard_within: int = 0
@@ -87,4 +87,4 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def runs_again(self, graph: OperatorGraph) -> Mapping[str, tuple[int, int]]:
         """The operators that run again in the backward pass, each with its layer."""
-        return run_again(graph, self.recompute_layers) if self.recompute else {}
+        return recomputed_layers(graph, self.recompute_layers) if self.recompute else {}

@@ -1,1 +1,1 @@
-"""What a person or a script gets to see: tables, drawings, sentences, JSON, a torch script."""
+"""Reports: tables, drawings, sentences, JSON, HTML, a torch script."""

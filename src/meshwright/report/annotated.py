@@ -1,5 +1,5 @@
-"""A plan as its graph, every unit with its layout and its share of the step. Enters: a simulated
-plan. Leaves: lines of a table, folded by repeated layers.
+"""Annotated operator graph: every op group with its layout and its share of the step. Enters: a
+simulated plan. Leaves: lines of a table, folded by repeated layers.
 
     copies      of a repeated layer in a row whose layouts differ at most in where they sit are one
     `_folded`   a line for each unit of a copy, with how many copies there are
@@ -18,7 +18,7 @@ from rich.table import Table
 from meshwright.base.integers import from_digits
 from meshwright.base.units import counted
 from meshwright.cluster.model import Cluster
-from meshwright.explain.utilisation import TimeSpent, spent_by_unit
+from meshwright.explain.utilisation import TimeSpent, time_by_op_group
 from meshwright.graph.layers import layer_of
 from meshwright.report.tables import new_table
 from meshwright.sharding.layout import IDLE, Layout, factors
@@ -50,10 +50,10 @@ class AnnotatedLine(NamedTuple):
         >>> AnnotatedLine("a.linear", "c.linear", 3, 1, (), 0.1, 0.0).name
         'a.linear ... c.linear (3 units)'
         """
-        return named_row(self.first, self.last, self.units)
+        return op_group_range(self.first, self.last, self.units)
 
 
-def named_row(first: str, last: str, units: int) -> str:
+def op_group_range(first: str, last: str, units: int) -> str:
     """Units in a row, in words."""
     return first if units == 1 else f"{first} ... {last} ({units} units)"
 
@@ -148,14 +148,15 @@ def _folded(simulation: Simulation) -> Iterator[AnnotatedLine]:
     layer = layer_of(plan.graph)
     placed = [
         _Placed(unit, plan.layout[unit.name], spent)
-        for unit, spent in zip(plan.units, spent_by_unit(simulation), strict=True)
+        for unit, spent in zip(plan.units, time_by_op_group(simulation), strict=True)
     ]
     copies = [list(run) for _, run in groupby(placed, key=lambda it: layer.get(it.unit.name))]
 
     def alike(copy: list[_Placed]) -> tuple[object, ...]:
         repeat = layer.get(copy[0].unit.name, (copy[0].unit.name, 0))[0]
         return repeat, *(
-            (placement.unit.members[0].call, seatless(placement.layout)) for placement in copy
+            (placement.unit.members[0].call, roles_without_coordinates(placement.layout))
+            for placement in copy
         )
 
     for _, same in groupby(copies, key=alike):
@@ -163,7 +164,7 @@ def _folded(simulation: Simulation) -> Iterator[AnnotatedLine]:
             yield _line(units, step)
 
 
-def seatless(layout: Layout) -> tuple[str, ...]:
+def roles_without_coordinates(layout: Layout) -> tuple[str, ...]:
     """A layout without where it sits."""
     return tuple(IDLE if role.startswith(IDLE) else role for role in layout.roles)
 

@@ -1,5 +1,5 @@
-"""How far predictions are from published steps, in words. Enters: a plan, how many times as fast it
-is. Leaves: a sentence, a part of a document (`validate.bands` has the figures).
+"""Error bands of predicted steps against published ones, in words. Enters: a plan, how many times
+as fast it is. Leaves: a sentence, a part of a document (`validate.bands` has the figures).
 """
 
 from __future__ import annotations

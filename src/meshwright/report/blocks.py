@@ -1,5 +1,6 @@
-"""What the parts of a model are called. Enters: operators of a graph. Leaves: names such as
-"attention and MLP of 32 layers", from the modules that operators lie in.
+"""Block names of a model ("attention and MLP of 32 layers") from module paths. Enters: operators of
+a graph. Leaves: names such as "attention and MLP of 32 layers", from the modules that operators lie
+in.
 
 The name of an operator is the path of its module ("layers.0.attention.key.linear"). In a repeated
 layer the block is what comes behind the layer's number, elsewhere the outermost module.

@@ -1,5 +1,6 @@
-"""Two plans beside each other. Enters: two simulated plans. Leaves: a `Contrast`: all in which they
-differ, folded by repeated layers. What is printed of it is told by `differences`.
+"""Diff of two simulated plans: options, layouts and collectives. Enters: two simulated plans.
+Leaves: a `Contrast`: all in which they differ, folded by repeated layers. What is printed of it is
+told by `differences`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from meshwright.graph.layers import first_copies
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE
-from meshwright.report.annotated import by_level, named_row, seatless
+from meshwright.report.annotated import by_level, op_group_range, roles_without_coordinates
 from meshwright.report.outline import stages_of
 from meshwright.report.predictions import describe_machine
 from meshwright.sharding.layout import Layout
@@ -50,7 +51,7 @@ class LayoutChange(NamedTuple):
     @property
     def name(self) -> str:
         """The units in words."""
-        return named_row(self.first, self.last, self.units)
+        return op_group_range(self.first, self.last, self.units)
 
 
 class Amount(NamedTuple):
@@ -181,7 +182,11 @@ def _layouts(one: Plan, other: Plan) -> tuple[LayoutChange, ...]:
     for name, layout in one.layout.items():
         theirs = other.layout.get(name)
         if theirs is not None and (layout != theirs or one.factors != other.factors):
-            key = first.get(name, name), seatless(layout), seatless(theirs)
+            key = (
+                first.get(name, name),
+                roles_without_coordinates(layout),
+                roles_without_coordinates(theirs),
+            )
             alike.setdefault(key, []).append(name)
     changes = []
     for names in alike.values():
@@ -194,7 +199,7 @@ def _layouts(one: Plan, other: Plan) -> tuple[LayoutChange, ...]:
     return tuple(changes)
 
 
-def in_rows(changes: Iterable[LayoutChange]) -> Iterator[LayoutChange]:
+def merge_adjacent_changes(changes: Iterable[LayoutChange]) -> Iterator[LayoutChange]:
     """Changes, those in a row that are alike joined."""
     for _, alike in groupby(changes, key=lambda change: (change.times, change.one, change.other)):
         row = list(alike)

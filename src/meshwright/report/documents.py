@@ -36,7 +36,7 @@ def machine_document(machine: Machine) -> Document:
     return document | {"devices": machine.devices}
 
 
-def figures_document(figures: ModelFigures, batch: int | None) -> Document:
+def model_document(figures: ModelFigures, batch: int | None) -> Document:
     """A model of `models --json` or `capture --json`."""
     document: Document = msgspec.to_builtins(figures)
     total = {"flops": figures.flops, "memory_bytes": figures.memory.total, "batch": batch}

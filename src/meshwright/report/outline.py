@@ -1,5 +1,6 @@
-"""A plan in a line. Enters: a `Plan`. Leaves: its `Outline`: which axes of parallelism it has, how
-wide and on which levels, stages, micro-batches, what is sharded and run again.
+"""One-line summary of a plan: its axes of parallelism (DP, TP, PP ...), degrees and levels. Enters:
+a `Plan`. Leaves: its `Outline`: which axes of parallelism it has, how wide and on which levels,
+stages, micro-batches, what is sharded and run again.
 
 Every unit has a layout of its own, so the axes are those of the units that do most of the work
 (floating-point operations of both passes); `share` says how much, `others` what the rest does. An

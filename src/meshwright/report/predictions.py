@@ -1,5 +1,6 @@
-"""What all reports say alike of predictions and machines. Enters: predictions, clusters. Leaves:
-rows of a table of strategies, words, parts of documents; every figure is predicted.
+"""Shared tables and wording of predictions, peak memory and clusters in reports. Enters:
+predictions, clusters. Leaves: rows of a table of strategies, words, parts of documents; every
+figure is predicted.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def describe_peak(memory: Held, limit: int) -> str:
     )
 
 
-def describe_kinds(memory: Held) -> str:
+def describe_memory_by_kind(memory: Held) -> str:
     """What a device holds, by kind, without what it holds none of."""
     parts = (f"{name} {format_gibibytes(n)}" for name, n in parts_of(memory).items() if n)
     return ", ".join(parts)

@@ -1,5 +1,5 @@
-"""Throughput in words and for scripts. Enters: a `Throughput`, a step's parts. Leaves: lines, cells
-of tables, documents; every figure is predicted.
+"""Throughput, MFU and HFU in words and for scripts. Enters: a `Throughput`, a step's parts. Leaves:
+lines, cells of tables, documents; every figure is predicted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def describe_cost(throughput: Throughput) -> str:
     )
 
 
-def describe_parts(parts: StepParts) -> str:
+def describe_step_parts(parts: StepParts) -> str:
     """A step as what it is made of."""
     words = [
         f"computing {format_seconds(parts.compute)}",
@@ -112,6 +112,6 @@ def throughput_document(throughput: Throughput) -> Document:
     }
 
 
-def parts_document(parts: StepParts) -> Document:
+def step_parts_document(parts: StepParts) -> Document:
     """What a step is made of, for scripts."""
     return {"exposed_communication_s": parts.exposed, "bubble_s": parts.bubble}

@@ -1,4 +1,6 @@
-"""Programs and rankings in plain words. Enters: nouns with their predictions. Leaves: sentences."""
+"""Plain-language descriptions of reduction programs, placements and models. Enters: nouns with
+their predictions. Leaves: sentences.
+"""
 
 from __future__ import annotations
 

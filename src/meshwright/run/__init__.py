@@ -1,1 +1,1 @@
-"""What a machine really takes: operators and whole steps, measured with PyTorch."""
+"""Distributed execution and measurement of plans with PyTorch."""

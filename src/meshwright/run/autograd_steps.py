@@ -1,5 +1,5 @@
-"""Steps of a plan as nodes of autograd's graph. Enters: the values of a step's inputs. Leaves: a
-loss, or a model's outputs, whose `backward` hands out gradients to parameters.
+"""Training step of a plan as a torch.autograd.Function. Enters: the values of a step's inputs.
+Leaves: a loss, or a model's outputs, whose `backward` hands out gradients to parameters.
 
 A step with targets (`LossStep`) runs forward and backward at once, micro-batch by micro-batch;
 `backward` then only hands out, times whatever the loss was scaled by. A step without them

@@ -1,4 +1,4 @@
-"""Training by a plan over islands, from the first step to what was measured. Enters: a plan and
+"""Training loop of a plan over islands, from the first step to its measurement. Enters: a plan and
 where its model comes from, on every rank. Leaves: losses and seconds of steps.
 """
 
@@ -27,7 +27,7 @@ from meshwright.plan.island_plan import IslandPlan
 from meshwright.run.health.watchdog import LIMIT
 from meshwright.run.islands import parallelize_islands
 from meshwright.run.launch.gpus import device_of_rank
-from meshwright.run.plan_example import example_fitting, in_planned_dtypes
+from meshwright.run.plan_example import cast_batch_as_planned, example_of_graph
 from meshwright.run.step import optimizer_for, wait
 from meshwright.run.training import WARM_UP
 
@@ -59,7 +59,7 @@ def train_on_islands(
     """Train on this rank, which has a process group; the first rank tells of steps."""
     torch.manual_seed(task.seed)
     graph, first = whole_model(task.plan), dist.get_rank() == 0
-    example = example_fitting(graph, task.plan.batch, task.model)
+    example = example_of_graph(graph, task.plan.batch, task.model)
     values = {
         name: value.detach().to(torch_dtype(graph.specs[name].dtype))
         for name, value in values_of(example, graph).items()
@@ -130,4 +130,4 @@ def _batches(
             "have it return or yield batches: tuples of the model's inputs, then targets",
         )
     for batch in batches:
-        yield in_planned_dtypes(pytree.tree_leaves(batch), graph)
+        yield cast_batch_as_planned(pytree.tree_leaves(batch), graph)

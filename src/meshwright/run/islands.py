@@ -33,8 +33,8 @@ from meshwright.plan.island_plan import IslandPart, IslandPlan
 from meshwright.run.exec.across_islands import Across, Members
 from meshwright.run.health.watchdog import LIMIT, Watchdog
 from meshwright.run.module import Parallelized, parallelize
-from meshwright.run.stages import OnStages, on_stages
-from meshwright.sharding.loss_law import counted_by, loss_law
+from meshwright.run.stages import OnStages, parallelize_stages
+from meshwright.sharding.loss_law import loss_law, target_and_ignore_index
 
 
 class OnIslands(nn.Module):
@@ -49,7 +49,7 @@ class OnIslands(nn.Module):
         # Of a share of one sample nobody can tell which dim it lies along.
         largest = max(plan.parts, key=lambda part: part.share).plan.graph
         self._graph, self._dims, self._law = graph, sample_dims(largest), loss_law(graph)
-        self._counted = counted_by(graph)
+        self._counted = target_and_ignore_index(graph)
         self._weight = 0.0
         inner.executor.finished = self._finished
 
@@ -172,7 +172,9 @@ def parallelize_islands(
     if plan.stages > 1:
         watch = Watchdog(PrefixStore("meshwright/watch", store), rank, total, limit=limit)
         tensors = constants or {}
-        return on_stages(model, plan, ranks, rank, across, watch, device=device, constants=tensors)
+        return parallelize_stages(
+            model, plan, ranks, rank, across, watch, device=device, constants=tensors
+        )
     plans = [part.plan for part in plan.parts]
     inner = parallelize(
         model, plans[number], device=device, constants=constants, limit=limit, dtensors=False

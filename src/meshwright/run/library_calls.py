@@ -1,5 +1,5 @@
-"""PyTorch's functions that look at all gradients or all of a state, given a rank's part of them.
-Enters: modules that run by a plan. Leaves: the same functions, which know such modules.
+"""Patched clip_grad_norm_, GradScaler and state_dict functions for modules run by a plan. Enters:
+modules that run by a plan. Leaves: the same functions, which know such modules.
 
 - `clip_grad_norm_` and `get_total_norm` of all of a module's gradients give the norm of all ranks,
   whatever the plan; of some of them PyTorch's own where it is right, and else a sentence.
@@ -67,7 +67,7 @@ _left: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 """Parameters of plain models that modules were made of."""
 
 
-def know(module: PiecedTensor, instead_of: nn.Module) -> None:
+def patch_torch_functions(module: PiecedTensor, instead_of: nn.Module) -> None:
     """Have PyTorch's functions know the pieces of a module, which a plain one was made into."""
     if not _known:
         _teach_norms()

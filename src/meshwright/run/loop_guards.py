@@ -1,5 +1,5 @@
-"""What loops do to a module or its parameters and no plan does. Enters: a module run by a plan.
-Leaves: nothing, or a sentence.
+"""Guards of a training loop: mode changes, autocast, moves, freezing and hooks are refused. Enters:
+a module run by a plan. Leaves: nothing, or a sentence.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a run has shown, over all ranks. Enters: one rank's times, bytes and memory. Leaves: a
-`Measurement`, the same on every rank.
+"""Run measurements reduced over ranks: step time, bytes sent, peak memory. Enters: one rank's
+times, bytes and memory. Leaves: a `Measurement`, the same on every rank.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A plan inside the user's own training script. Enters: a module and a plan, on every rank.
-Leaves: a module that gives the loss of a batch; its parameters are DTensors with the plain model's
-names and shapes, of which each rank has its pieces (`state.dtensors`).
+"""`parallelize`: a user's nn.Module run by a plan, its parameters as DTensors. Enters: a module and
+a plan, on every rank. Leaves: a module that gives the loss of a batch; its parameters are DTensors
+with the plain model's names and shapes, of which each rank has its pieces (`state.dtensors`).
 
     with meshwright.parallelize(model, plan) as model:
         optimizer = torch.optim.AdamW(model.parameters())
@@ -46,19 +46,19 @@ from meshwright.run.exec.two_passes import TwoPasses
 from meshwright.run.health.consistency import Statement, agree, digest
 from meshwright.run.health.watchdog import LIMIT, Watchdog
 from meshwright.run.launch.gpus import placed
-from meshwright.run.library_calls import know
+from meshwright.run.library_calls import patch_torch_functions
 from meshwright.run.loop_guards import (
     refuse_autocast,
     refuse_changed_parameters,
     refuse_other_mode,
     refuse_other_place,
 )
-from meshwright.run.module_tree import NamesOnly, Part, Snapshot, plant
+from meshwright.run.module_tree import NamesOnly, Part, Snapshot, register_by_path
 from meshwright.run.returned_values import Returning
-from meshwright.run.same_model import other_model
+from meshwright.run.same_model import model_mismatch
 from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint
-from meshwright.run.state.constants import as_described, constants_of
-from meshwright.run.state.dtensors import expose
+from meshwright.run.state.constants import cast_constants, constants_of
+from meshwright.run.state.dtensors import expose_as_dtensors
 from meshwright.run.state.gradient_norms import Norms
 from meshwright.run.state.initial_weights import initialise
 from meshwright.run.state.model_state import (
@@ -69,7 +69,7 @@ from meshwright.run.state.model_state import (
 )
 from meshwright.run.state.state_dicts import entries, named_pieces, take
 from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_other_gradients
-from meshwright.run.world import first_ranks, refuse_other_world
+from meshwright.run.world import broadcast_seed, refuse_other_world
 
 
 class Parallelized(NamesOnly):
@@ -99,15 +99,15 @@ class Parallelized(NamesOnly):
         self._judged = 0
         self._holdings = Holdings(executor.script)
         if dtensors and dist.get_world_size() > 1:
-            expose(executor, self._holdings)
+            expose_as_dtensors(executor, self._holdings)
         self._norms = Norms(executor, self._holdings)
         self._traced = graph.traced
         self._counters = counters(executor.script.plan, executor.buffers)
         self._draws = not executor.exact and any(map(draws, graph.operators))
         for name, piece in named_pieces(executor):
-            plant(self, name, piece.parameter, Part)
+            register_by_path(self, name, piece.parameter, Part)
         for name, buffer in executor.buffers.items():
-            plant(self, name, buffer, Part)
+            register_by_path(self, name, buffer, Part)
         self._nothing: nn.Parameter | None = None
         if not any(parameter.requires_grad for parameter in self.parameters()):
             # A plan may leave a device idle, and optimizers refuse to have nothing to do.
@@ -352,7 +352,7 @@ def parallelize(
     """
     refuse_other_world(plan)
     place = placed(device)
-    problem = other_model(model, plan.graph)
+    problem = model_mismatch(model, plan.graph)
     contents = plan_bytes(plan)
     agree(
         Statement(
@@ -379,8 +379,8 @@ def parallelize(
         backend=backend,
         returned=returning.with_loss,
     )
-    executor.seed = first_ranks(torch.initial_seed(), place)
-    described = as_described(constants or {}, plan.graph)
+    executor.seed = broadcast_seed(torch.initial_seed(), place)
+    described = cast_constants(constants or {}, plan.graph)
     take_constants(executor, constants_of(model, plan.graph) | described)
     if any(parameter.is_meta for parameter in model.parameters()):
         initialise(executor, model, seed)
@@ -389,5 +389,5 @@ def parallelize(
         load_state(executor, state, keys=state)
     share_buffers(executor, model)
     module = Parallelized(executor, limit, returning, dtensors=dtensors).train(model.training)
-    know(module, instead_of=model)
+    patch_torch_functions(module, instead_of=model)
     return module

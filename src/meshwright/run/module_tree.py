@@ -1,6 +1,6 @@
-"""The plain model's names on a module that runs by a plan. Enters: names with dots, and tensors.
-Leaves: modules inside of modules, so that `named_parameters`, `state_dict` and
-`torch.distributed.checkpoint.state_dict` find each tensor where the plain model has it.
+"""Fully qualified names (FQNs) of the plain model on a module that runs by a plan. Enters: names
+with dots, and tensors. Leaves: modules inside of modules, so that `named_parameters`, `state_dict`
+and `torch.distributed.checkpoint.state_dict` find each tensor where the plain model has it.
 
 These modules compute nothing: a plan runs all of them at once.
 """
@@ -53,7 +53,7 @@ class Part(Scope):
         """Nothing is left to do."""
 
 
-def plant(root: nn.Module, name: str, value: Tensor, scope: type[Scope] = Scope) -> None:
+def register_by_path(root: nn.Module, name: str, value: Tensor, scope: type[Scope] = Scope) -> None:
     """Give a module a parameter or buffer under a name with dots."""
     *path, last = name.split(".")
     owner = root
@@ -82,9 +82,9 @@ class Snapshot(Scope):
             copy = copies.setdefault(
                 id(parameter), nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
             )
-            plant(self, name, copy)
+            register_by_path(self, name, copy)
         for name, buffer in buffers.items():
-            plant(self, name, buffer.detach().clone())
+            register_by_path(self, name, buffer.detach().clone())
 
 
 def standing(root: nn.Module, name: str) -> Tensor | None:

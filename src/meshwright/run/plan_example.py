@@ -1,4 +1,4 @@
-"""The model of a plan, as the plan has it: with its batch, its shapes and its dtypes.
+"""Loads the model of a plan, with the batch, shapes and dtypes that the plan has.
 
 Enters: a plan and where its model comes from. Leaves: an `Example` that fits the plan's graph, or a
 sentence that says what does not.
@@ -18,17 +18,17 @@ from meshwright.capture.execute import tensors_of
 from meshwright.capture.load import load_example
 from meshwright.capture.operators.dtypes import torch_dtype
 from meshwright.capture.source.example import Example
-from meshwright.graph.counts import is_real
+from meshwright.graph.counts import is_differentiable
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 
 
-def fitting_example(plan: Plan, source: str) -> Example:
+def example_of_plan(plan: Plan, source: str) -> Example:
     """The model with weights and inputs of the plan's shapes, in the plan's dtypes."""
-    return example_fitting(plan.graph, plan.batch, source)
+    return example_of_graph(plan.graph, plan.batch, source)
 
 
-def example_fitting(graph: OperatorGraph, batch: int | None, source: str) -> Example:
+def example_of_graph(graph: OperatorGraph, batch: int | None, source: str) -> Example:
     """The same for a graph, of which inputs, parameters and buffers are looked at."""
     example = load_example(source, batch, torch.device("cpu"))
     if batch is None and _misfit(example, graph) and graph.inputs[0].shape:
@@ -38,7 +38,7 @@ def example_fitting(graph: OperatorGraph, batch: int | None, source: str) -> Exa
     misfit = _misfit(example, graph)
     if misfit:
         raise InputError(f"{source!r} is not what was planned: {misfit}", "plan this model anew")
-    cast_as_planned(example.model, graph)
+    cast_model_as_planned(example.model, graph)
     return _with_planned_inputs(example, graph)
 
 
@@ -56,7 +56,7 @@ def _misfit(example: Example, graph: OperatorGraph) -> str:
     return ""
 
 
-def in_planned_dtypes(tensors: Sequence[Tensor], graph: OperatorGraph) -> tuple[Tensor, ...]:
+def cast_batch_as_planned(tensors: Sequence[Tensor], graph: OperatorGraph) -> tuple[Tensor, ...]:
     """A batch whose real tensors have the dtypes of the graph's inputs, and its complex ones.
 
     What else differs stays as it is: a step refuses it.
@@ -77,12 +77,12 @@ def _in_dtype(tensor: Tensor, planned: torch.dtype) -> Tensor:
 
 def _with_planned_inputs(example: Example, graph: OperatorGraph) -> Example:
     arguments = example.inputs, dict(example.named), example.targets
-    cast = iter(in_planned_dtypes(tensors_of(example), graph))
+    cast = iter(cast_batch_as_planned(tensors_of(example), graph))
     inputs, named, targets = pytree.tree_map_only(Tensor, lambda _: next(cast), arguments)
     return msgspec.structs.replace(example, inputs=inputs, named=named, targets=targets)
 
 
-def cast_as_planned(model: nn.Module, graph: OperatorGraph) -> None:
+def cast_model_as_planned(model: nn.Module, graph: OperatorGraph) -> None:
     """Give every parameter and buffer the dtype that the plan has for it, in place.
 
     Others stay as they are: `model.to(dtype)` would make all alike, and real what is complex.
@@ -90,12 +90,12 @@ def cast_as_planned(model: nn.Module, graph: OperatorGraph) -> None:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for planned in graph.parameters:
         for name in (planned.tensor.name, *planned.also):
-            if name in parameters and is_real(planned.tensor.dtype):
+            if name in parameters and is_differentiable(planned.tensor.dtype):
                 parameter = parameters[name]
                 parameter.data = parameter.data.to(torch_dtype(planned.tensor.dtype))
     modules = dict(model.named_modules(remove_duplicate=False))
     for buffer in graph.buffers:
         path, _, last = buffer.name.rpartition(".")
         value = modules[path]._buffers.get(last) if path in modules else None
-        if isinstance(value, Tensor) and is_real(buffer.dtype):
+        if isinstance(value, Tensor) and is_differentiable(buffer.dtype):
             modules[path]._buffers[last] = value.to(torch_dtype(buffer.dtype))

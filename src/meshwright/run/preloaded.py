@@ -1,4 +1,4 @@
-"""What ranks are forked with: loaded once, by their server, instead of by each of them.
+"""Modules preloaded by the fork server (`set_forkserver_preload`), once for all ranks.
 
 A rank that imports it all by itself computes for a second and a half before its first step.
 """

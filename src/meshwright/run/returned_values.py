@@ -1,6 +1,6 @@
-"""What a model returns, made of what a plan computes. Enters: a structure (`graph.returned`) and
-values by the graph's names. Leaves: tuples, lists, mappings and outputs of Transformers like the
-model's own.
+"""Model outputs rebuilt as nested structures (pytrees) of what a plan computes. Enters: a structure
+(`graph.returned`) and values by the graph's names. Leaves: tuples, lists, mappings and outputs of
+Transformers like the model's own.
 
 A class is looked for among modules that are loaded, never imported: the model's own code has it.
 What was not brought together is a stand-in that says so when it is used.
@@ -17,7 +17,7 @@ from torch import Tensor
 from meshwright.base.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.returned import Returned
-from meshwright.lower.needed_for import inputs_beyond
+from meshwright.lower.needed_for import unneeded_inputs
 
 NOT_ASKED = "only the loss was asked for", "call parallelize(..., outputs=True) to have them too"
 NOT_COMPUTED = (
@@ -70,7 +70,7 @@ class Returning:
         """Whether the model returns its loss."""
         self.names = tuple(name for name in tensors if name != graph.loss)
         """What else it returns."""
-        self.optional = inputs_beyond(graph, self.names) if self.names else ()
+        self.optional = unneeded_inputs(graph, self.names) if self.names else ()
         """Inputs without which a call is for outputs: targets, labels."""
         self.with_loss = self.names if outputs and self.inside else ()
         """What is brought together beside a loss."""

@@ -1,5 +1,5 @@
-"""Whether a module is the one that a plan was made for. Enters: a module and a plan's graph.
-Leaves: nothing, or a sentence with both values.
+"""Compatibility check of a module and a plan: parameters, tied weights, module settings. Enters: a
+module and a plan's graph. Leaves: nothing, or a sentence with both values.
 
 Compared are parameters (names, which are tied, which are trained), and what decides what modules
 compute (`capture.settings`): a plan runs its own graph, whatever the module's forward says. Shapes
@@ -22,7 +22,7 @@ from meshwright.run.state.model_state import names_of
 REMEDY = "give the model that the plan was made for, or plan for this one"
 
 
-def other_model(model: nn.Module, graph: OperatorGraph) -> InputError | None:
+def model_mismatch(model: nn.Module, graph: OperatorGraph) -> InputError | None:
     """What is wrong with a module for a plan, if anything."""
     try:
         refuse_other_model(model, graph)

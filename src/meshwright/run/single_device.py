@@ -95,7 +95,7 @@ def _wider(value: Any, *, tensors: bool) -> Any:
     )
 
 
-def train_alone(
+def train_on_one_device(
     example: Example, batches: Iterable[Batch], update: Update, device: torch.device
 ) -> Trained:
     """Train the example's own model, a step for each batch; it keeps what it has learnt.

@@ -1,6 +1,6 @@
-"""Training on islands that are pipeline stages (stages of different widths, layouts and devices).
-Enters: a module and an `IslandPlan` of several stages, on every rank. Leaves: a module that gives
-the loss of the whole batch, of which each rank has what its own stage trains.
+"""Pipeline parallelism over islands: stages of different widths, layouts and devices. Enters: a
+module and an `IslandPlan` of several stages, on every rank. Leaves: a module that gives the loss of
+the whole batch, of which each rank has what its own stage trains.
 
 Ranks are numbered part by part, as where islands share a batch (`run.islands`). What happens in a
 step is told in `exec.stage_passes`, what goes between islands in `comm.stage_mail`. A mean loss is
@@ -37,12 +37,12 @@ from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.stage_passes import MicroBatch, StagePasses, StagePlace
 from meshwright.run.health.watchdog import Watchdog
 from meshwright.run.launch.gpus import placed
-from meshwright.run.module_tree import NamesOnly, Part, plant
-from meshwright.run.state.constants import as_described, constants_of
+from meshwright.run.module_tree import NamesOnly, Part, register_by_path
+from meshwright.run.state.constants import cast_constants, constants_of
 from meshwright.run.state.model_state import full_state, load_state, names_of, take_constants
 from meshwright.run.state.state_dicts import named_pieces
-from meshwright.run.world import first_ranks
-from meshwright.sharding.loss_law import counted_by, loss_law
+from meshwright.run.world import broadcast_seed
+from meshwright.sharding.loss_law import loss_law, target_and_ignore_index
 
 
 class OnStages(NamesOnly):
@@ -69,11 +69,11 @@ class OnStages(NamesOnly):
         self._dims = {n: d for p in plan.parts for n, d in sample_dims(p.plan.graph).items()}
         self._mean = self.part.stage == plan.stages - 1 and loss_law(graph) == "mean"
         earlier = [part.plan.graph for part in plan.parts[:number]]
-        self._counted = counted_by(graph, earlier) if self._mean else None
+        self._counted = target_and_ignore_index(graph, earlier) if self._mean else None
         self._anchor = torch.zeros((), requires_grad=True)
         for name, piece in named_pieces(self.executor):
             if not name.startswith(GATE):
-                plant(self, name, piece.parameter, Part)
+                register_by_path(self, name, piece.parameter, Part)
         self._nothing: nn.Parameter | None = None
         if not any(parameter.requires_grad for parameter in self.parameters()):
             self._nothing = nn.Parameter(torch.zeros(0))
@@ -182,7 +182,7 @@ class OnStages(NamesOnly):
         return state if self._mail.rank == 0 else None
 
 
-def on_stages(
+def parallelize_stages(
     model: nn.Module,
     plan: IslandPlan,
     ranks: Sequence[Members],
@@ -199,9 +199,9 @@ def on_stages(
     parts = [micro_batched(part.plan, plan.micro_batches) for part in plan.parts]
     wire = Communicator()
     executor = Executor(parts[number], wire, dist.get_rank(), place, exact=False)
-    executor.seed = first_ranks(torch.initial_seed(), place)
+    executor.seed = broadcast_seed(torch.initial_seed(), place)
     graph = parts[number].graph
-    take_constants(executor, constants_of(model, graph) | as_described(constants, graph))
+    take_constants(executor, constants_of(model, graph) | cast_constants(constants, graph))
     state = _state_of(model, plan, number)
     load_state(executor, state, keys=state)
     mail = StageMail(ranks, rank, PrefixStore("stages", store), wire)

@@ -1,4 +1,5 @@
-"""Whole training steps on one real device. Enters: an example. Leaves: seconds and peak memory.
+"""Benchmark of whole training steps on one device: seconds, peak memory, launch overhead. Enters:
+an example. Leaves: seconds and peak memory.
 
 A step is plain eager PyTorch: forget the gradients, forward, loss, backward, optimizer. Small
 models are bound by the host, which launches one operator after another, so that a step takes about

@@ -1,5 +1,6 @@
-"""What enters a step. Enters: a call's arguments. Leaves: the graph's inputs by name, if they are
-what the plan is for, and the same on every rank.
+"""Input binding of a step: a call's arguments as the graph's inputs, checked across ranks. Enters:
+a call's arguments. Leaves: the graph's inputs by name, if they are what the plan is for, and the
+same on every rank.
 
 Arguments by name go to the inputs of that name, those by order to the first ones. Values that are
 no tensors were part of the trace: others than those are refused. Every rank gives the whole batch,

@@ -31,18 +31,18 @@ from meshwright.run.health.watchdog import LIMIT
 from meshwright.run.launch.gpus import device_of_rank
 from meshwright.run.measured import MeasuredMemory, Ran, measurement
 from meshwright.run.module import Parallelized, parallelize
-from meshwright.run.plan_example import fitting_example, in_planned_dtypes
+from meshwright.run.plan_example import cast_batch_as_planned, example_of_plan
 from meshwright.run.single_device import (
     Batch,
     Doubled,
     Trained,
     double_by_default,
     refuse_incomparable,
-    train_alone,
+    train_on_one_device,
 )
 from meshwright.run.state.model_state import full_gradients
 from meshwright.run.step import optimizer_for, wait
-from meshwright.run.verdict import EXACT, compared_plan, dtype_of, verdict
+from meshwright.run.verdict import EXACT, compared_plan, least_exact_dtype, verdict
 
 WARM_UP = 1
 """Steps whose time does not count: the first one allocates."""
@@ -133,7 +133,7 @@ def _prepared(task: TrainingTask) -> tuple[Example, dict[str, Tensor]]:
     """The model with its first weights, and the values of its graph."""
     require_sources(task)  # A file may draw and seed when it is imported: that comes before.
     torch.manual_seed(task.seed)
-    example = fitting_example(task.plan, task.model)
+    example = example_of_plan(task.plan, task.model)
     return example, _values(example, task.plan)
 
 
@@ -160,7 +160,7 @@ def _compared(task: TrainingTask) -> tuple[Trained | None, list[Batch]]:
     example, values = _prepared(task)
     gradients: dict[str, Tensor] | None = None
     losses, batches = list[float](), list[Batch]()
-    exact = double_by_default() if dtype_of(task.plan) == EXACT else nullcontext()
+    exact = double_by_default() if least_exact_dtype(task.plan) == EXACT else nullcontext()
     with _parallelized(task, example, values) as module, exact:
         optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
         for batch in islice(_batches(task, values), task.steps + WARM_UP):
@@ -183,10 +183,10 @@ def _judged(
 ) -> Measurement:
     """A measurement with what one device says of the same steps."""
     example, _ = _prepared(task)
-    dtype = dtype_of(task.plan)
+    dtype = least_exact_dtype(task.plan)
     update = partial(optimizer_for, task.plan.options.optimizer, rate=task.rate)
     with Doubled() if dtype == EXACT else nullcontext():
-        alone = train_alone(example, batches, update, device_of_rank())
+        alone = train_on_one_device(example, batches, update, device_of_rank())
     return msgspec.structs.replace(measured, one_device=verdict(dtype, ran, alone))
 
 
@@ -258,4 +258,4 @@ def _batches(task: TrainingTask, values: Mapping[str, Tensor]) -> Iterator[Batch
         )
     for batch in batches:
         # Flat, as a step takes it: batches are often lists of two, or dicts.
-        yield in_planned_dtypes(pytree.tree_leaves(batch), task.plan.graph)
+        yield cast_batch_as_planned(pytree.tree_leaves(batch), task.plan.graph)

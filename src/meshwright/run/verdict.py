@@ -1,5 +1,6 @@
-"""Whether a run computes what one device computes. Enters: the same steps twice, by a plan and by
-plain PyTorch. Leaves: `OneDevice`: how far apart they are, and up to where that counts as equal.
+"""Numerical parity check of a run by a plan against one device. Enters: the same steps twice, by a
+plan and by plain PyTorch. Leaves: `OneDevice`: how far apart they are, and up to where that counts
+as equal.
 
 In float64 two orders of the same sums differ by 1e-15 or so, and a wrong gradient by far more, so
 that nothing between them is left to judgement; hence a plan in float32 is compared in float64 where
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor
 
 from meshwright.capture.operators.dtypes import torch_dtype
-from meshwright.graph.counts import is_real
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.counts import is_differentiable
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.model import OneDevice, Plan, Tolerance
 from meshwright.run.single_device import Trained
 
@@ -49,13 +50,15 @@ sums from which a small gradient is left over carry the rounding of what cancell
 
 def compared_plan(plan: Plan) -> Plan:
     """The plan in which a run is compared with one device: in float64 where that can be."""
-    dtypes = {tensor.dtype for tensor in plan.graph.definitions() if is_real(tensor.dtype)}
+    dtypes = {
+        tensor.dtype for tensor in plan.graph.definitions() if is_differentiable(tensor.dtype)
+    }
     if plan.graph.parameter_count > MOST or not dtypes <= {"float32", "complex64"}:
         return plan
-    return msgspec.structs.replace(plan, graph=in_dtype(plan.graph, EXACT))
+    return msgspec.structs.replace(plan, graph=cast_graph(plan.graph, EXACT))
 
 
-def dtype_of(plan: Plan) -> str:
+def least_exact_dtype(plan: Plan) -> str:
     """The dtype that says how exact a plan is: the least exact of its parameters, or of what it
     computes in less than float32 (`torch.autocast`).
     """

@@ -1,5 +1,5 @@
-"""The ranks of a script as a plan needs them. Enters: a plan, and the default process group.
-Leaves: nothing, or a sentence; and what the first rank tells all.
+"""World-size check of a plan, and broadcast of the first rank's seed. Enters: a plan, and the
+default process group. Leaves: nothing, or a sentence; and what the first rank tells all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from meshwright.base.units import counted
 from meshwright.plan.model import Plan
 
 
-def first_ranks(seed: int, device: torch.device) -> int:
+def broadcast_seed(seed: int, device: torch.device) -> int:
     """The seed of the first rank, for all."""
     on = device if dist.get_backend() == "nccl" else torch.device("cpu")
     shared = torch.tensor([seed % (1 << 63)], dtype=torch.int64, device=on)

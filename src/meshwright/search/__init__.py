@@ -1,1 +1,1 @@
-"""Choosing: placements and programs, ranked together."""
+"""Search: joint planner, Metropolis chains, islands, sweeps, ranking of P² placements."""

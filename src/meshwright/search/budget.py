@@ -1,4 +1,4 @@
-"""How long a search may go on: seconds, proposals, or whichever is used up first."""
+"""Search budget: seconds, proposals, or whichever is used up first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A plan that was simulated. Enters: nothing. Leaves: the noun."""
+"""Candidate: a simulated plan and its prediction; Pareto front of time and memory. Enters: nothing.
+Leaves: the noun.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class Candidate(NamedTuple):
         return self.prediction.memory.total <= memory
 
 
-def undominated(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Those that no other beats in both time and memory, the fastest first."""
     kept: list[Candidate] = []
     for candidate in sorted(

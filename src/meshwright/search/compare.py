@@ -1,5 +1,6 @@
-"""Strategies side by side. Enters: a graph, a cluster, a budget. Leaves: every baseline that
-applies and the best plan of a search that starts from them, each simulated.
+"""Comparison of baseline strategies with a searched plan, each simulated. Enters: a graph, a
+cluster, a budget. Leaves: every baseline that applies and the best plan of a search that starts
+from them, each simulated.
 
 The search may use layouts in which an operator sits on part of the machine along as many of the
 outermost factors as tell MOST_APART devices apart; along the others all devices take part.
@@ -30,7 +31,7 @@ from meshwright.search.mcmc.parallel_chains import (
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import CollectivePrices
-from meshwright.simulate.layout_space import space, stranger
+from meshwright.simulate.layout_space import group_outside_space, space
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
@@ -132,4 +133,8 @@ def _starts(problem: StepModel, strategies: list[tuple[str, Candidate]]) -> dict
         for name, candidate in strategies
         if candidate.plan.options == problem.options
     }
-    return {name: codes for name, codes in starts.items() if stranger(problem, room, codes) is None}
+    return {
+        name: codes
+        for name, codes in starts.items()
+        if group_outside_space(problem, room, codes) is None
+    }

@@ -1,5 +1,6 @@
-"""What a question is about, as Python names it. Enters: names, sizes or nouns. Leaves: the graph,
-the cluster, the memory limit. `configs.find_plan` asks with them.
+"""Resolves the graph, cluster and memory limit of a plan request from names or objects. Enters:
+names, sizes or nouns. Leaves: the graph, the cluster, the memory limit. `configs.find_plan` asks
+with them.
 """
 
 from __future__ import annotations

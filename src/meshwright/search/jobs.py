@@ -1,4 +1,5 @@
-"""Many models on many clusters. Enters: a TOML file. Leaves: jobs for `sweep`, and a row for each.
+"""Sweep jobs: many models on many clusters, read from TOML. Enters: a TOML file. Leaves: jobs for
+`sweep`, and a row for each.
 
 Every model is planned on every cluster with every batch, with the same options:
 
@@ -23,7 +24,7 @@ from meshwright.base.units import Bytes, parse_bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import backend_named
 from meshwright.cost.memory import Optimizer
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.question import Minimize, PlanRequest, PlanResult
@@ -161,7 +162,7 @@ def question_of(job: Job) -> PlanRequest:
     cluster, asked = cluster_of(job.cluster), job.plan
     graph = load_model(job.model, job.batch).graph
     return PlanRequest(
-        graph=in_dtype(graph, asked.dtype) if asked.dtype else graph,
+        graph=cast_graph(graph, asked.dtype) if asked.dtype else graph,
         cluster=cluster,
         memory=parse_bytes(asked.memory) if asked.memory else Bytes(cluster.device.memory),
         training=Options(optimizer=asked.optimizer, mixed=asked.mixed),

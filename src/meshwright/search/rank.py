@@ -1,5 +1,6 @@
-"""Ranking. Enters: a cluster, axes, and the reductions of one training step with their sizes.
-Leaves: all placements, each with the best program for every reduction, by total predicted time.
+"""Ranking of P² placements: each parallelism matrix with its best reduction programs. Enters: a
+cluster, axes, and the reductions of one training step with their sizes. Leaves: all placements,
+each with the best program for every reduction, by total predicted time.
 
     time(placement) = Σ over reductions r of count_r · min over programs of time(program, bytes_r)
 Placements whose reductions lie on the machine in the same way share one synthesis.

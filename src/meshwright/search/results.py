@@ -1,4 +1,5 @@
-"""Rows of a sweep on disk. Enters: jobs and rows. Leaves: a file with a line for each.
+"""Results file of a sweep: JSON lines, resumable. Enters: jobs and rows. Leaves: a file with a line
+for each.
 
 A line is added when a job is finished. A sweep that was killed may leave part of a line at the end:
 it is cut off before the next is added. What does not belong to the sweep at hand stays in the file.

@@ -1,5 +1,5 @@
-"""The same work for many tasks. Enters: tasks and a function. Leaves: their results in the order of
-the tasks, whatever ran where.
+"""Parallel map of a function over tasks, in local processes or on a Ray cluster. Enters: tasks and
+a function. Leaves: their results in the order of the tasks, whatever ran where.
 
 Tasks run in processes on this machine or on a Ray cluster, as many at once as there are cores. What
 goes wrong with one task is its result, as a sentence; the others go on. What a task is about is not

@@ -1,1 +1,1 @@
-"""How each operator is split: layouts of operators and tensors, and what moves between them."""
+"""Sharding: op groups, layouts over mesh factors, tensor placements, resharding."""

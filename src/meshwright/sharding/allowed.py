@@ -1,4 +1,5 @@
-"""Which layouts may be used. Enters: judges of a role and of a degree. Leaves: `Allowed`.
+"""Allowed layouts: filters of roles and degrees that bound a search space. Enters: judges of a role
+and of a degree. Leaves: `Allowed`.
 
 What layouts an operator can have follows from its splits and from the machine; what of it somebody
 wants is said here, in two parts that searches can build spaces of: roles, each by itself, and

@@ -47,19 +47,19 @@ def factors(cluster: Cluster) -> tuple[MeshFactor, ...]:
     )
 
 
-def neighbourhoods(mesh_factors: Sequence[MeshFactor]) -> tuple[int, ...]:
+def inner_group_sizes(mesh_factors: Sequence[MeshFactor]) -> tuple[int, ...]:
     """How many devices in a row lie along the innermost factor, the innermost two ... and all.
 
-    >>> neighbourhoods(factors(Cluster.named("dgx-h100", node=2)))
+    >>> inner_group_sizes(factors(Cluster.named("dgx-h100", node=2)))
     (2, 4, 8, 16)
     """
     return tuple(accumulate((factor.size for factor in reversed(mesh_factors)), operator.mul))
 
 
-def level_neighbourhoods(cluster: Cluster) -> tuple[int, ...]:
+def level_group_sizes(cluster: Cluster) -> tuple[int, ...]:
     """Those of fewer than all that are whole levels, as the GPUs of a node.
 
-    >>> level_neighbourhoods(Cluster.named("dgx-h100", node=4))
+    >>> level_group_sizes(Cluster.named("dgx-h100", node=4))
     (8,)
     """
     sizes = [cardinality for cardinality in reversed(cluster.hierarchy) if cardinality > 1]

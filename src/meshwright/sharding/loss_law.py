@@ -1,4 +1,4 @@
-"""Whether shares of a batch can be put together exactly (weighted means of gradients). Enters: a
+"""Loss decomposition over shares of a batch: exact weighted means or sums of gradients. Enters: a
 graph with its loss. Leaves: the law by which losses of shares make that of the batch.
 
     mean   loss(batch) = sum of (samples of the share / samples) · loss(share)
@@ -70,7 +70,7 @@ def _law(graph: OperatorGraph, maker: Operator) -> Law:
     return laws.pop()
 
 
-def counted_by(
+def target_and_ignore_index(
     graph: OperatorGraph, earlier: Sequence[OperatorGraph] = ()
 ) -> tuple[str, int] | None:
     """The input whose values a mean over classes counts, and the value that it leaves out; None

@@ -16,14 +16,14 @@ from meshwright.base.errors import InputError
 from meshwright.base.once import once
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.pending_sums import pending_sums
-from meshwright.sharding.samples import first_cut, takes
+from meshwright.sharding.samples import first_sharded_input, split_accepts_states
 from meshwright.sharding.states import WHOLE, State
 from meshwright.sharding.unit import OpGroup, states_inside
 from meshwright.sharding.units import units
 
 
 @once
-def cut_by_micro_batches(graph: OperatorGraph, count: int) -> Mapping[str, State]:
+def micro_batch_states(graph: OperatorGraph, count: int) -> Mapping[str, State]:
     """Of every tensor that units make, its state under micro-batches.
 
     >>> from meshwright.graph.text import parse_graph
@@ -33,7 +33,7 @@ def cut_by_micro_batches(graph: OperatorGraph, count: int) -> Mapping[str, State
     ... operator y: y: float32[n=8, o=6] = linear(x, w)
     ... operator z: z: float32[o=6, n=8] = t(y)
     ... output z''')
-    >>> cut_by_micro_batches(graph, 2)
+    >>> micro_batch_states(graph, 2)
     {'y': 0, 'z': 1}
     """
     states = dict[str, State]()
@@ -52,10 +52,10 @@ def cut_by_micro_batches(graph: OperatorGraph, count: int) -> Mapping[str, State
     return states
 
 
-def can_be_cut_by(graph: OperatorGraph, count: int) -> bool:
+def supports_micro_batches(graph: OperatorGraph, count: int) -> bool:
     """Whether a step can be cut into so many micro-batches."""
     try:
-        cut_by_micro_batches(graph, count)
+        micro_batch_states(graph, count)
     except InputError:
         return False
     return True
@@ -73,8 +73,8 @@ def _refuse_uncut(graph: OperatorGraph, states: Mapping[str, State], count: int)
 
 
 def _refuse_mixed(unit: OpGroup, states: Mapping[str, State], count: int) -> None:
-    samples, cut = unit.samples, first_cut(unit, states)
-    if cut is not None and (samples is None or not takes(unit, samples, states)):
+    samples, cut = unit.samples, first_sharded_input(unit, states)
+    if cut is not None and (samples is None or not split_accepts_states(unit, samples, states)):
         raise InputError(
             f"unit {unit.name!r} needs all samples of {cut!r} at once, but there are "
             f"{count} micro-batches",

@@ -1,5 +1,5 @@
-"""Sums that are pending under micro-batches, as the terms of a loss. Enters: a unit that reads
-some. Leaves: what it makes of them, pending too.
+"""Partial sums over micro-batches (DTensor's Partial), propagated through linear operators. Enters:
+a unit that reads some. Leaves: what it makes of them, pending too.
 
     f(Σ over micro-batches m of x_m) = Σ over m of f(x_m)    where f is linear in what is pending
 """

@@ -1,5 +1,5 @@
-"""The sample dim (data parallelism) followed through a graph. Enters: the units of a graph. Leaves:
-each with the split that cuts its samples, which micro-batches cut.
+"""Batch-dim propagation (data parallelism): the sample split of each op group. Enters: the units of
+a graph. Leaves: each with the split that cuts its samples, which micro-batches cut.
 
 In the inputs of a model samples come first. From there they are followed: the split of a unit that
 takes the tensors that it reads as they are cut, wherever a transposition has put them. What depends
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.graph.counts import is_real
+from meshwright.graph.counts import is_differentiable
 from meshwright.graph.family import Split
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.pending_sums import pending_sums
@@ -39,7 +39,7 @@ def with_samples(units: Sequence[OpGroup], graph: OperatorGraph) -> tuple[OpGrou
     if graph.inputs and graph.inputs[0].spec.shape[:1] == (1,):
         return tuple(units)  # One sample cannot be cut, and its positions are none.
     states = dict[str, State]()
-    following, fed = following_inputs(graph), _fed(graph)
+    following, fed = input_dependent_operators(graph), _fed(graph)
     constants = _Constants()
     splits: list[int | None] = []
     for number, unit in enumerate(units):
@@ -88,7 +88,7 @@ class _Constants:
         free = tuple(
             number
             for number, split in enumerate(unit.splits)
-            if _independent(split) and takes(unit, number, {}, self.can)
+            if _independent(split) and split_accepts_states(unit, number, {}, self.can)
         )
         self._makers |= dict.fromkeys(produced, _Maker(number, unit, produced, free))
 
@@ -116,7 +116,7 @@ class _Constants:
             self.cut(maker.unit, maker_split, states)
 
 
-def takes(
+def split_accepts_states(
     unit: OpGroup,
     number: int,
     states: Mapping[str, State],
@@ -133,7 +133,7 @@ def takes(
     )
 
 
-def first_cut(unit: OpGroup, states: Mapping[str, State]) -> str | None:
+def first_sharded_input(unit: OpGroup, states: Mapping[str, State]) -> str | None:
     """A tensor that a unit reads and that is cut."""
     return next((p.tensor for p in unit.inputs if states.get(p.tensor, WHOLE) != WHOLE), None)
 
@@ -144,15 +144,19 @@ def _split(
     constants: _Constants,
     feeding: Sequence[tuple[State, ...]],
 ) -> int | None:
-    cut = first_cut(unit, states) is not None
-    real = any(is_real(spec.dtype) for member in unit.members for spec in member.call.outputs)
+    cut = first_sharded_input(unit, states) is not None
+    real = any(
+        is_differentiable(spec.dtype) for member in unit.members for spec in member.call.outputs
+    )
     if not real and not cut:  # As targets: whoever reads them takes what it needs.
         return None
     several = [n for n, split in enumerate(unit.splits) if max(unit.extents[split.name]) > 1]
     first = [n for n in several if SAMPLE in (unit.splits[n].role, unit.splits[n].name)]
     others = [n for n in several if n not in first and _independent(unit.splits[n])]
     candidates = (*first, *others) if cut or feeding else first
-    fitting = [number for number in candidates if takes(unit, number, states, constants.can)]
+    fitting = [
+        number for number in candidates if split_accepts_states(unit, number, states, constants.can)
+    ]
     best = [number for number in fitting if all(needs[number] == FIRST for needs in feeding)]
     return next(iter((*best, *fitting, *first)), None)
 
@@ -178,7 +182,7 @@ def _feeding(unit: OpGroup, graph: OperatorGraph, fed: set[str]) -> list[tuple[S
     ]
 
 
-def following_inputs(graph: OperatorGraph) -> set[str]:
+def input_dependent_operators(graph: OperatorGraph) -> set[str]:
     """The operators that depend on an input: parameters and buffers alone have no samples."""
     reached = {tensor.name for tensor in graph.inputs}
     following: set[str] = set()

@@ -1,4 +1,5 @@
-"""Op groups of a graph. Enters: a graph. Leaves: `OpGroup`s, in an order of running.
+"""Op group formation: each root operator with the followers that can share its layout. Enters: a
+graph. Leaves: `OpGroup`s, in an order of running.
 
 A unit is an operator, its anchor, and the cheap ones after it that can follow wherever it goes: for
 each of the anchor's splits the follower has one that takes the pieces as they come, so that nothing
@@ -21,12 +22,12 @@ from collections.abc import Iterator, Set
 import msgspec
 
 from meshwright.base.once import once
-from meshwright.graph.counts import gradients_of, needing_gradient
+from meshwright.graph.counts import input_needs_grad, tensors_requiring_grad
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph
 from meshwright.graph.pieces import largest_piece, named_split_of, splits_of
-from meshwright.sharding.samples import following_inputs, with_samples
+from meshwright.sharding.samples import input_dependent_operators, with_samples
 from meshwright.sharding.states import (
     PARTIAL,
     WHOLE,
@@ -58,7 +59,7 @@ def units(graph: OperatorGraph) -> tuple[OpGroup, ...]:
     """
     forming: list[_Forming] = []
     home: dict[str, int] = {}
-    needing, following = needing_gradient(graph), following_inputs(graph)
+    needing, following = tensors_requiring_grad(graph), input_dependent_operators(graph)
     for operator in graph.operators:
         producers = [home[name] for name in operator.inputs if name in home]
         number = max(producers, default=None) if operator.inputs else None
@@ -71,7 +72,7 @@ def units(graph: OperatorGraph) -> tuple[OpGroup, ...]:
 
 
 @once
-def cut_alike(graph: OperatorGraph) -> tuple[int, ...]:
+def sharding_classes(graph: OperatorGraph) -> tuple[int, ...]:
     """For each unit a number; units with the same one can be cut in the same ways."""
     numbers: dict[object, int] = {}
     return tuple(
@@ -223,7 +224,7 @@ def _flows(operator: Operator, needing: Set[str]) -> bool:
 def _member(
     operator: Operator, call: Call, needing: frozenset[str], splits: tuple[Split | None, ...]
 ) -> Member:
-    wanted = gradients_of(operator, needing)
+    wanted = input_needs_grad(operator, needing)
     return Member(
         operator=operator.name,
         call=call,

@@ -1,1 +1,1 @@
-"""When everything happens: task graphs of plans, three engines, memory over time."""
+"""Simulation: task graphs of plans, three engines, memory timelines."""

@@ -44,7 +44,7 @@ from meshwright.simulate.operator_table import (
     MOST_SPLITS,
     OperatorTimes,
     TimeTable,
-    found_rows,
+    look_up_rows,
     runs,
 )
 
@@ -228,10 +228,10 @@ class AdditiveCosts:
             keys = keys << DEGREE_BITS | self.times.table.place[degrees]
         rows = np.zeros(len(keys), np.int64)
         at = 0
-        while (at := found_rows(self.times.table, keys, rows, at)) < len(keys):
+        while (at := look_up_rows(self.times.table, keys, rows, at)) < len(keys):
             self.times.fill(int(keys[at]))
         # A table that has grown has moved its rows.
-        found_rows(self.times.table, keys, rows, 0)
+        look_up_rows(self.times.table, keys, rows, 0)
         table = self.times.table
         flows = float(self.units[number].flows)
         return table.forward[rows].astype(np.float64), table.backward[rows].astype(

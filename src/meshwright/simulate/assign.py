@@ -34,11 +34,11 @@ from meshwright.simulate.edge_collectives import (
     charge_bucket,
     charge_rounds,
     clear,
-    differ,
-    home_of,
     put_together,
     reads_alike,
+    states_differ,
     states_of,
+    stored_states,
     widen,
 )
 from meshwright.simulate.operator_table import DEGREE_BITS, MOST_SPLITS, TimeTable, slot_of
@@ -82,7 +82,7 @@ def key_of(number: int, roles: Codes, table: CollectiveTable, times: TimeTable) 
 
 
 @compiled
-def lay_unit(
+def assign_op_group(
     template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
@@ -137,7 +137,7 @@ def _write(
 
 
 @compiled
-def lay_bundle(
+def assign_edge(
     template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
@@ -197,11 +197,11 @@ def _lay_way(
             source, unit = leg_source[consumer], leg_unit[consumer]
             home, reading = (produced, needed) if forward else (needed, produced)
             if sharded:
-                home_of(template, b, source, roles, rates.shards, home)
+                stored_states(template, b, source, roles, rates.shards, home)
             else:
                 states_of(source_state, source, roles, source_maker[source], home)
             states_of(leg_state, consumer, roles, unit, reading)
-            if differ(home, reading):
+            if states_differ(home, reading):
                 count = resharding(
                     produced, needed, sizes, source_bytes[source], scratch, operation, held
                 )
@@ -299,7 +299,7 @@ def _lay_update(
         if not template.trained[source]:
             continue
         trained = True
-        home_of(template, b, source, roles, rates.shards, produced)
+        stored_states(template, b, source, roles, rates.shards, produced)
         shard_bytes = template.source_bytes[source]
         for f in range(len(produced)):
             if produced[f] >= 0:

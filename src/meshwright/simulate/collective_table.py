@@ -1,5 +1,6 @@
-"""Collective times, each reduction at its best program. Enters: a cluster's pricer, groups as bits
-of factors. Leaves: lines in the bytes held, as arrays that compiled code reads.
+"""Collective cost table: alpha-beta lines, each reduction at its best program. Enters: a cluster's
+pricer, groups as bits of factors. Leaves: lines in the bytes held, as arrays that compiled code
+reads.
 
 How a collective lies on the machine is told by how many positions of each level are members of a
 group, and along how many groups run side by side; where the wiring tells positions apart, by the
@@ -31,7 +32,7 @@ from meshwright.collectives.verify import verified
 from meshwright.cost.alpha_beta import CostLine, Pricer
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective, Movement, Operation
-from meshwright.cost.overlap import waited_share
+from meshwright.cost.overlap import exposed_share
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import NAMES
@@ -39,8 +40,8 @@ from meshwright.simulate.collective_ways import (
     CollectiveWay,
     bytes_moved,
     chained,
-    of_program,
     scaled,
+    way_of_program,
 )
 
 NANO = 1e9
@@ -256,7 +257,7 @@ class CollectivePrices:
             outermost = min(f.level for i, f in enumerate(self.factors) if inside >> i & 1)
             inside = self._of_level(inside, outermost)
         pattern = self._pattern(inside, every)
-        left = waited_share(self.pricer.cluster.device.running, kind, pattern)
+        left = exposed_share(self.pricer.cluster.device.running, kind, pattern)
         for line in self.pricer.lines(kind, pattern):
             way = scaled(chained([(line, 1.0, bytes_moved(kind, pattern))]), left)
             # NCCL has channels for what goes from one device to another: these bytes share links
@@ -341,7 +342,7 @@ class CollectivePrices:
             if key not in seen and len(priced.steps) > 1:
                 seen.add(key)
                 verified(hierarchy, priced.program)
-                yield of_program(space, priced, payload)
+                yield way_of_program(space, priced, payload)
 
     def _pattern(self, inside: int, every: int) -> Pattern:
         digits: list[list[Digit]] = [[] for _ in self.pricer.cluster.levels]

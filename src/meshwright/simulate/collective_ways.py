@@ -1,5 +1,5 @@
-"""The ways to carry out a collective: lines in the bytes held, one after the other where there are
-several steps. Enters: cost lines of single collectives, priced programs. Leaves: `CollectiveWay`.
+"""Collective implementations as alpha-beta cost lines, single or in sequence. Enters: cost lines of
+single collectives, priced programs. Leaves: `CollectiveWay`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def scaled(way: CollectiveWay, left: float) -> CollectiveWay:
     return way._replace(slope=way.slope * left, busy=busy)
 
 
-def of_program(space: MoveSpace, priced: PricedProgram, payload: float) -> CollectiveWay:
+def way_of_program(space: MoveSpace, priced: PricedProgram, payload: float) -> CollectiveWay:
     """The steps of a reduction program that was priced at a payload."""
     steps = []
     for step in priced.steps:

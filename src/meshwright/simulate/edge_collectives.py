@@ -223,7 +223,7 @@ def states_of(by_split: Bytes8, row: int, roles: Codes, unit: int, out: Codes) -
 
 
 @compiled
-def differ(one: Codes, other: Codes) -> bool:
+def states_differ(one: Codes, other: Codes) -> bool:
     """Whether two rows of states are not the same."""
     for f in range(len(one)):  # noqa: SIM110 - compiled, a generator would be slow
         if one[f] != other[f]:
@@ -232,7 +232,7 @@ def differ(one: Codes, other: Codes) -> bool:
 
 
 @compiled
-def home_of(
+def stored_states(
     template: TaskTemplate, b: int, source: int, roles: Codes, shards: Flags, out: Codes
 ) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""

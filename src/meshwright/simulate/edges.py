@@ -1,5 +1,6 @@
-"""What joins the units of a graph, as one micro-batch carries it. Enters: a graph, a number of
-micro-batches, the bytes of a bucket. Leaves: bundles, and what compiled code knows of them.
+"""Edge tables: producer-consumer edges between op groups, as one micro-batch has them. Enters: a
+graph, a number of micro-batches, the bytes of a bucket. Leaves: bundles, and what compiled code
+knows of them.
 
 All of it is the same for every plan with these options, and so is found once for each graph.
 Where the tasks are that carry the bundles is told by `build_template`.

@@ -1,4 +1,6 @@
-"""The engines by name. Enters: a task graph. Leaves: its timeline, the same from each."""
+"""The simulation engines by name: reference, full, delta. Enters: a task graph. Leaves: its
+timeline, the same from each.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from meshwright.simulate.delta.engine import Delta
 from meshwright.simulate.tasks import TaskGraph, Timeline
 
 
-def by_change(graph: TaskGraph) -> Timeline:
+def simulate_by_delta(graph: TaskGraph) -> Timeline:
     """The timeline by the delta engine, as a change of every task from one that takes 1 ns."""
     before = graph._replace(
         duration=np.ones_like(graph.duration), hold=np.minimum(graph.hold, 1).copy()
@@ -26,5 +28,5 @@ def by_change(graph: TaskGraph) -> Timeline:
 ENGINES: Mapping[str, Callable[[TaskGraph], Timeline]] = {
     "full": full.simulate,
     "reference": reference.simulate,
-    "delta": by_change,
+    "delta": simulate_by_delta,
 }

@@ -1,5 +1,6 @@
-"""The pace of a pipeline stage on an island. Enters: the plan of a part. Leaves: its prediction
-and what one more micro-batch takes: the difference of two simulations, with two and with one.
+"""Pipeline pace of an island stage: seconds for one more micro-batch. Enters: the plan of a part.
+Leaves: its prediction and what one more micro-batch takes: the difference of two simulations, with
+two and with one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def with_micro_batches(plan: Plan, times: int | Fraction, count: int) -> Plan:
     return plan.changed(graph=with_batch(plan.graph, times), options=options)
 
 
-def paced(plan: Plan, count: int) -> PartFigures:
+def simulate_stage_pace(plan: Plan, count: int) -> PartFigures:
     """The figures of a part that is a stage, or a share of one, with so many micro-batches."""
     one = simulated_part(with_micro_batches(plan, Fraction(1, count), 1))
     two = simulated_part(with_micro_batches(plan, Fraction(2, count), 2))

@@ -1,4 +1,5 @@
-"""The prediction of a plan over islands. Enters: an `IslandPlan`. Leaves: an `IslandPrediction`.
+"""Step-time prediction of a plan over islands: 1F1B pipeline, cross-island reduction, memory.
+Enters: an `IslandPlan`. Leaves: an `IslandPrediction`.
 
 Each part is simulated by the simulator of regular plans. With p(i) what one more micro-batch takes
 a part and r(i) = step(i) - p(i) the rest of its step (update, reductions inside the island):
@@ -38,7 +39,7 @@ from meshwright.plan.island_plan import (
     IslandPart,
     IslandPlan,
     IslandPrediction,
-    gather_pricer,
+    collective_pricer,
     gradient_bytes,
     tied_weights,
 )
@@ -57,7 +58,7 @@ class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=64)
 def _prices(cluster: Cluster, backend: str) -> CollectivePrices:
-    return CollectivePrices(gather_pricer(cluster, backend))
+    return CollectivePrices(collective_pricer(cluster, backend))
 
 
 @lru_cache(maxsize=64)
@@ -76,7 +77,7 @@ def predicted(plan: IslandPlan) -> IslandPrediction:
 
     Each part is simulated; of stages also with one micro-batch more, whose difference is the pace.
     """
-    from meshwright.simulate.island_paces import paced
+    from meshwright.simulate.island_paces import simulate_stage_pace
 
     if plan.stages == 1:
         figures = [
@@ -84,11 +85,11 @@ def predicted(plan: IslandPlan) -> IslandPrediction:
             for prediction in (simulated_part(part.plan) for part in plan.parts)
         ]
     else:
-        figures = [paced(part.plan, plan.micro_batches) for part in plan.parts]
-    return composed(plan, figures)
+        figures = [simulate_stage_pace(part.plan, plan.micro_batches) for part in plan.parts]
+    return compose_prediction(plan, figures)
 
 
-def composed(
+def compose_prediction(
     plan: IslandPlan, figures: Sequence[PartFigures], crossings: Sequence[float] | None = None
 ) -> IslandPrediction:
     """The prediction of a plan whose parts are known, and perhaps what crosses between stages."""
@@ -156,7 +157,9 @@ def _reduced(cluster: IslandCluster, part: IslandPart, members: int, total: int)
     across = _across(cluster, part, members, Collective.ALL_REDUCE, held)
     if part_cluster.devices == 1 or part.plan.options.zero >= 2:
         return across
-    return across + cheapest_gather(gather_pricer(part_cluster, part.plan.backend), held).seconds
+    return (
+        across + cheapest_gather(collective_pricer(part_cluster, part.plan.backend), held).seconds
+    )
 
 
 def crossing(
@@ -187,5 +190,5 @@ def _across(
     """Seconds of a collective across islands that are all like a part, on each of its devices."""
     island = Island(name=part.islands[0], cluster=part.plan.cluster)
     like = cluster.like(island, members)
-    pricer = gather_pricer(like, part.plan.backend)
+    pricer = collective_pricer(like, part.plan.backend)
     return crossing_line(pricer, operation, PatternUse.EVERY, held).at(held)

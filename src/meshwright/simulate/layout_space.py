@@ -72,7 +72,7 @@ def _roles(problem: StepModel, unit: OpGroup, f: int) -> list[int]:
     return roles
 
 
-def stranger(problem: StepModel, room: LayoutSpace, roles: Codes) -> OpGroup | None:
+def group_outside_space(problem: StepModel, room: LayoutSpace, roles: Codes) -> OpGroup | None:
     """The first unit whose roles are not in the space; walks start inside it."""
     valid = np.arange(room.role.shape[2]) < room.roles[:, :, np.newaxis]
     inside = ((room.role == roles[:, :, np.newaxis]) & valid).any(axis=2).all(axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, copy_row
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.assign import AssignmentRates, lay_bundle, lay_unit
+from meshwright.simulate.assign import AssignmentRates, assign_edge, assign_op_group
 from meshwright.simulate.collective_table import CollectiveTable
 from meshwright.simulate.edge_collectives import FOUND, Workspace
 from meshwright.simulate.operator_table import TimeTable
@@ -37,7 +37,7 @@ class MoveBuffers(NamedTuple):
     room: Workspace
 
 
-def board(problem: StepModel) -> MoveBuffers:
+def move_buffers(problem: StepModel) -> MoveBuffers:
     """The arrays of a problem; to be asked for again whenever a table was filled."""
     return MoveBuffers(
         template=problem.template,
@@ -153,18 +153,18 @@ def apply(now: MoveBuffers, log: MoveUndo, units: Indices, roles: Codes, count: 
     status = FOUND
     for i in range(count):
         unit = units[i]
-        status = lay_unit(
+        status = assign_op_group(
             template, tasks, table, times, rates, radix, types[unit], unit, laid[unit], room
         )
         if status != FOUND:
             break
     if status == FOUND:
         for i in range(log.number[BUNDLES]):
-            status = lay_bundle(template, tasks, table, rates, radix, log.bundle[i], laid, room)
+            status = assign_edge(template, tasks, table, rates, radix, log.bundle[i], laid, room)
             if status != FOUND:
                 break
     if status != FOUND:
-        take_back(tasks, laid, room.moved, log)
+        undo_move(tasks, laid, room.moved, log)
     else:
         _forget_unchanged(tasks, log)
     return status
@@ -235,7 +235,7 @@ def _forget_unchanged(tasks: TaskGraph, log: MoveUndo) -> None:
 
 
 @compiled
-def take_back(tasks: TaskGraph, laid: Codes, moved: Floats, log: MoveUndo) -> None:
+def undo_move(tasks: TaskGraph, laid: Codes, moved: Floats, log: MoveUndo) -> None:
     """Make everything what it was before the change."""
     number, task, live, duration = log.number, log.task, log.live, log.duration
     live_now, duration_now = tasks.live, tasks.duration

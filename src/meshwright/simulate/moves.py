@@ -1,5 +1,6 @@
-"""Communication tasks by their collectives, for people. Enters: a laid-out problem. Leaves: for
-each such task its collectives, one after the other, each with the way in which it is carried out.
+"""Collectives of each communication task, listed for reports. Enters: a laid-out problem. Leaves:
+for each such task its collectives, one after the other, each with the way in which it is carried
+out.
 
 `assign` adds the same collectives up while it writes tasks; here they are told one by one, for
 people. Their seconds add up to a task's duration but for rounding, which is a test.

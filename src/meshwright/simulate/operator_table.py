@@ -49,7 +49,7 @@ def slot_of(table: TimeTable, key: int) -> int:
 
 
 @compiled
-def found_rows(table: TimeTable, keys: Ints, rows: Ints, start: int) -> int:
+def look_up_rows(table: TimeTable, keys: Ints, rows: Ints, start: int) -> int:
     """Find the rows of keys from one on; the first key without one, or how many keys there are."""
     for i in range(start, len(keys)):
         at = slot_of(table, keys[i])

@@ -41,7 +41,7 @@ from meshwright.simulate.resources import places
 from meshwright.simulate.stages import Label, ahead, chained
 from meshwright.simulate.task_template import TaskLabels, labels_of
 from meshwright.simulate.tasks import Flags
-from meshwright.simulate.whole import lay_all
+from meshwright.simulate.whole import assign_all
 
 
 class StepModel:
@@ -145,7 +145,7 @@ class StepModel:
         return float(self.room.moved.sum())
 
     def _lay(self, first: int) -> int:
-        return lay_all(
+        return assign_all(
             self.template,
             self.tasks,
             self.prices.table,

@@ -1,6 +1,6 @@
-"""The collectives of a plan as they are carried out. Enters: a plan, laid out as a problem.
-Leaves: the plan with programs for its sums over several devices, with the steps of what several
-collectives carry out, and with the library that they were chosen for.
+"""Selection of reduction programs for the collectives of a plan. Enters: a plan, laid out as a
+problem. Leaves: the plan with programs for its sums over several devices, with the steps of what
+several collectives carry out, and with the library that they were chosen for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The slow engine, the judge of the others. Enters: a task graph. Leaves: its timeline.
+"""Reference simulation engine: O(n²) list scheduling, the oracle of the other engines. Enters: a
+task graph. Leaves: its timeline.
 
 Written from the definition at the head of `tasks`, one task after another, in whole Python numbers;
 it looks through all tasks for each that it takes, and knows nothing of heaps or changes.

@@ -1,5 +1,6 @@
-"""The resources of a machine, one for all that are interchangeable. Enters: a cluster, and the
-factors along which operators may sit at one coordinate. Leaves: resources and sets of them.
+"""Resource equivalence classes: one representative of interchangeable devices and links. Enters: a
+cluster, and the factors along which operators may sit at one coordinate. Leaves: resources and sets
+of them.
 
 Devices that differ only along other factors do the same in every operator: one stands for all of
 them, and so does one instance of a link for all instances that only such factors tell apart. A

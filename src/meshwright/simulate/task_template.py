@@ -1,4 +1,4 @@
-"""Where compiled code finds the tasks and edges of units and bundles: `TaskTemplate`, all arrays.
+"""The task template: indices of each op group's and edge's tasks, in arrays.
 
     forward(u, m)  backward(u, m)     a unit's compute, for each micro-batch m
     carry(b, m)    return(b, m)       what moves a bundle to its readers, and its gradient back

@@ -1,5 +1,5 @@
-"""Throughput and utilisation of a plan. Enters: a plan and what is predicted of it. Leaves: a
-`Throughput`: tokens/s, samples/s, MFU, HFU, device-hours.
+"""Throughput and utilisation of a plan: tokens/s, MFU (Chowdhery et al. 2022), HFU. Enters: a plan
+and what is predicted of it. Leaves: a `Throughput`: tokens/s, samples/s, MFU, HFU, device-hours.
 
 With T the step, n devices of peak rate P (dense, in the dtype of most products), M the model FLOPs
 (`graph.workload`) and E all that devices execute: copies of units that are replicated, layers run

@@ -1,13 +1,13 @@
-"""The layouts of all units written at once. Enters: their roles. Leaves: a task graph, or the unit
-or bundle for which a table lacks a row. Compiled: to call `assign` from Python for each unit and
-each bundle takes longer than what it does.
+"""Task assignment of all op groups and edges at once. Enters: their roles. Leaves: a task graph, or
+the unit or bundle for which a table lacks a row. Compiled: to call `assign` from Python for each
+unit and each bundle takes longer than what it does.
 """
 
 from __future__ import annotations
 
 from meshwright.base.compiled import compiled
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.assign import AssignmentRates, lay_bundle, lay_unit
+from meshwright.simulate.assign import AssignmentRates, assign_edge, assign_op_group
 from meshwright.simulate.collective_table import CollectiveTable
 from meshwright.simulate.edge_collectives import FOUND, Workspace
 from meshwright.simulate.operator_table import TimeTable
@@ -16,7 +16,7 @@ from meshwright.simulate.tasks import Ints, TaskGraph
 
 
 @compiled
-def lay_all(
+def assign_all(
     template: TaskTemplate,
     graph: TaskGraph,
     table: CollectiveTable,
@@ -37,11 +37,11 @@ def lay_all(
     for number in range(first, units + bundles):
         if number < units:
             unit_roles = roles[number]
-            status = lay_unit(
+            status = assign_op_group(
                 template, graph, table, times, rates, radix, types[number], number, unit_roles, room
             )
         else:
-            status = lay_bundle(template, graph, table, rates, radix, number - units, roles, room)
+            status = assign_edge(template, graph, table, rates, radix, number - units, roles, room)
         if status != FOUND:
             room.missing[0] = status
             return number

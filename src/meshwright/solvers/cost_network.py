@@ -81,7 +81,7 @@ class CostNetwork(NamedTuple):
     """Room for those of an edge."""
 
 
-def rest_of(sizes: Whole, edges: int, room: int) -> CostNetwork:
+def empty_network(sizes: Whole, edges: int, room: int) -> CostNetwork:
     """A graph without edges whose costs are 0, with room for edges and their costs."""
     nodes, most = len(sizes), int(sizes.max(initial=1))
     ends = 2 * (edges + nodes)
@@ -148,11 +148,11 @@ def connect(rest: CostNetwork, i: int, k: int) -> int:
     """A new edge between two nodes, the lower first; its costs are what the pool holds next."""
     base = rest.counts[USED]
     rest.counts[USED] += rest.size[i] * rest.size[k]
-    return connected(rest, i, k, fresh(rest), base)
+    return add_edge_at(rest, i, k, fresh(rest), base)
 
 
 @inlined
-def connected(rest: CostNetwork, i: int, k: int, mark: int, base: int) -> int:
+def add_edge_at(rest: CostNetwork, i: int, k: int, mark: int, base: int) -> int:
     """A new edge between two nodes, the lower first, whose costs begin somewhere in the pool."""
     edge = int(rest.counts[EDGES])
     rest.counts[EDGES] += 1
@@ -179,7 +179,7 @@ def load(
     for node in range(len(marks)):
         rest.mark[node] = marks[node]
     for n in range(len(ends)):
-        connected(rest, ends[n, 0], ends[n, 1], len(marks) + tables[n], bases[n])
+        add_edge_at(rest, ends[n, 0], ends[n, 1], len(marks) + tables[n], bases[n])
 
 
 @inlined

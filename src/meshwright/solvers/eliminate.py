@@ -20,7 +20,7 @@ from meshwright.solvers.cost_network import (
     WAITING,
     CostNetwork,
     Whole,
-    connected,
+    add_edge_at,
     disconnect,
     edge_of,
     fresh,
@@ -30,7 +30,7 @@ from meshwright.solvers.cost_network import (
 
 
 @compiled
-def await_all(rest: CostNetwork) -> None:
+def queue_all_nodes(rest: CostNetwork) -> None:
     """Look at all nodes that are left once more, the lowest first."""
     rest.counts[NEXT] = rest.counts[WAITING] = 0
     for node in range(len(rest.size)):
@@ -87,7 +87,7 @@ def _take(rest: CostNetwork, node: int, low: int, high: int, between: int) -> No
         disconnect(rest, high // 2)
         mark, base = _join(rest, node, low, high)
         if between < 0:
-            connected(rest, rest.node[low ^ 1], rest.node[high ^ 1], mark, base)
+            add_edge_at(rest, rest.node[low ^ 1], rest.node[high ^ 1], mark, base)
         else:
             _add(rest, between, mark, base)
     elif low >= 0:

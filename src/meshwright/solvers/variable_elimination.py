@@ -23,8 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.grouped import grouped
-from meshwright.solvers.cost_network import ALIVE, EDGES, CostNetwork, load, rest_of, with_room
-from meshwright.solvers.eliminate import await_all, eliminate, loosen, settle
+from meshwright.solvers.cost_network import (
+    ALIVE,
+    EDGES,
+    CostNetwork,
+    empty_network,
+    load,
+    with_room,
+)
+from meshwright.solvers.eliminate import eliminate, loosen, queue_all_nodes, settle
 
 Costs = NDArray[np.float64]
 
@@ -131,7 +138,7 @@ def _loaded(graph: CostGraph) -> CostNetwork:
     tables, which = grouped(map(_memory, edges))
     lengths = [math.prod(shape) for _, _, shape in tables]
     used, begins = sum(lengths), np.cumsum([0, *lengths])
-    rest = rest_of(sizes, len(edges), used + ROOM * int(sizes.max(initial=0)) ** 2)
+    rest = empty_network(sizes, len(edges), used + ROOM * int(sizes.max(initial=0)) ** 2)
     np.concatenate([*graph.nodes, []], out=rest.costs)
     for table, begin in {n: (edges[e], begins[n]) for e, n in enumerate(which)}.values():
         rest.pool[begin : begin + table.size] = table.reshape(-1)
@@ -147,7 +154,7 @@ def _memory(table: Costs) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
 
 
 def _eliminated(rest: CostNetwork) -> CostNetwork:
-    await_all(rest)
+    queue_all_nodes(rest)
     while needed := eliminate(rest):
         rest = with_room(rest, needed)
     return rest

@@ -54,11 +54,11 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
         return f"90 % of {self.rows} published steps ({self.of}) were within ±{self.share:.0%}"
 
 
-def chip(name: str) -> str:
+def gpu_generation(name: str) -> str:
     """The generation of a GPU, as devices and rows call it.
 
-    >>> chip("H100-SXM5-80GB"), chip("gb200_nvl72_186gb"), chip("TPU-v6e-32GB"), chip("tpu7x")
-    ('H100', 'GB200', 'TPU-V6E', 'TPU7X')
+    >>> [gpu_generation(name) for name in ("H100-SXM5-80GB", "gb200_nvl72_186gb", "tpu7x")]
+    ['H100', 'GB200', 'TPU7X']
     """
     return re.split(r"[-_ ]", name.upper().replace("TPU-V", "TPU+V"))[0].replace("+", "-")
 
@@ -69,7 +69,7 @@ def bands_of(judged: Iterable[JudgedRow]) -> dict[str, Band]:
     for it in judged:
         if it.ratio is not None:
             fuses = software_of(it.row).fuses
-            for of in _kinds(chip(it.row.gpu), routed="MoE" in it.row.note, fuses=fuses):
+            for of in _kinds(gpu_generation(it.row.gpu), routed="MoE" in it.row.note, fuses=fuses):
                 errors[of].append(abs(it.ratio - 1))
     return {
         of: Band(
@@ -97,7 +97,7 @@ def band_of(cluster: Cluster, plan: Plan | OperatorGraph) -> Band | None:
     device, graph = cluster.device, plan.graph if isinstance(plan, Plan) else plan
     if is_measured(device):
         return None
-    name, bands = chip(device.name), shipped_bands()
+    name, bands = gpu_generation(device.name), shipped_bands()
     routed = any(operator.kind == ROUTED for operator in graph.operators)
     kinds = _kinds(LIKE.get(name, name), routed=routed, fuses=device.running.fuses)
     # What other models reach says nothing of experts.

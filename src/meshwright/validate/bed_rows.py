@@ -1,5 +1,5 @@
-"""P²'s question on a real network: which cases there are, and what was measured of them. Enters: a
-cluster, or the text of a results file. Leaves: cases, records, and the cluster as a few simple
+"""Testbed cases and records: P² placements measured on a real network, and its calibration. Enters:
+a cluster, or the text of a results file. Leaves: cases, records, and the cluster as a few simple
 measurements describe it. Nothing here measures, and nothing says how good a prediction was.
 
 What is fitted, for each network, from AllReduces over the members of one level, all the rest of the

@@ -1,5 +1,6 @@
-"""What was measured on a real network, in P²'s terms and in stricter ones. Enters: timings, each
-a program's prediction beside its measurement, by case. Leaves: figures. Nothing here predicts.
+"""Testbed accuracy of predicted programs: top-k accuracy, regret, rank correlation. Enters:
+timings, each a program's prediction beside its measurement, by case. Leaves: figures. Nothing here
+predicts.
 
 A case is *telling* if it has more than ten programs: with three, the first ten are always right.
 The *place* of a case's fastest program is where predictions, in ascending order, put it; top-k

@@ -17,7 +17,7 @@ from meshwright.cluster.model import Device
 from meshwright.cost.memory import Optimizer, training_memory
 from meshwright.cost.tables import pricer_of
 from meshwright.cost.training import Host, training_step
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 
 
@@ -87,7 +87,7 @@ def compare_steps(
     """Every measured step beside its prediction; `graph_of` captures a source at a batch."""
     pricer, captured = pricer_of(device), cache(graph_of)
     for row in findings.steps:
-        graph = in_dtype(captured(row.source, row.batch), row.dtype)
+        graph = cast_graph(captured(row.source, row.batch), row.dtype)
         step = training_step(graph, pricer, row.optimizer, findings.dispatch)
         yield StepComparison(
             row=row,

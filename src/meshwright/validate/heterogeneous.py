@@ -28,14 +28,19 @@ from meshwright.cost.alpha_beta import Pricer, cheapest_line
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Movement
 from meshwright.cost.pattern import Digit, PatternUse
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.simulate.islands import PartFigures, composed, crossing, simulated_part
-from meshwright.validate.published.shapes import GraphOf, PublishedSizes, captured_template, shaped
+from meshwright.simulate.islands import PartFigures, compose_prediction, crossing, simulated_part
+from meshwright.validate.published.shapes import (
+    GraphOf,
+    PublishedSizes,
+    captured_template,
+    resize_template,
+)
 from meshwright.validate.table import Cells, embedded_table, parse_table, read_table
 
 FILE = "steps_heterogeneous.csv"
@@ -198,8 +203,8 @@ class Judge:
         if count == 1:
             steps = [figure.prediction.step + (micro - 1) * figure.pace for figure in figures]
             longest = max(steps)
-            return longest + composed(plan, figures).reduction
-        return composed(plan, figures, cuts).step
+            return longest + compose_prediction(plan, figures).reduction
+        return compose_prediction(plan, figures, cuts).step
 
     def _part(
         self, row: HetRow, number: int, kind: str, devices: int, micro: int
@@ -285,8 +290,8 @@ class Judge:
                 layers=layers,
                 sizes=(*sizes.items(), ("key_value_heads", sizes["heads"])),
             )
-            graph = shaped(self._template(), shape, samples)
-            self._graphs[key] = in_dtype(graph, "float16")
+            graph = resize_template(self._template(), shape, samples)
+            self._graphs[key] = cast_graph(graph, "float16")
         return self._graphs[key]
 
     def _inside(self, plan: IslandPlan, number: int, micro: int) -> float:

@@ -1,4 +1,4 @@
-"""Operator prices against measurements that were not used for them. Enters: a table of measured
+"""K-fold cross-validation of operator prices against measured calls. Enters: a table of measured
 calls. Leaves: each measured time beside its prediction, and the errors by kind.
 
 The rows are dealt into folds by a fixed rule; each fold is predicted from all others. Rows of one

@@ -1,4 +1,4 @@
-"""What the comparisons say together: errors, the paper's own terms and stricter ones, the fit.
+"""Accuracy on P²'s table: prediction errors, program and placement speed-ups, bandwidth fits.
 
 Enters: comparisons. Leaves: figures with the number of cases behind each. A *case* is one row
 with one algorithm for which AllReduce and the optimum were both measured.

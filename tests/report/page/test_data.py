@@ -16,16 +16,16 @@ from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.explain.evaluate_plan import judged
-from meshwright.explain.utilisation import spent_by_unit
+from meshwright.explain.utilisation import time_by_op_group
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.report.page.machine import kinds_of, roles_of
+from meshwright.report.page.machine import layout_kinds, roles_of
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import blocks, graph_document
 from meshwright.report.page.page import looks_like_report, page
-from meshwright.report.page.sums import sums_of
-from meshwright.report.page.timeline import coarser, rows_of, timeline_document
+from meshwright.report.page.sums import distinct_reductions
+from meshwright.report.page.timeline import coarsen_spans, rows_of, timeline_document
 from meshwright.search.joint.request.question import SearchImprovement
 from meshwright.simulate.simulation import simulate
 from meshwright.simulate.tasks import loads
@@ -54,7 +54,7 @@ def test_rows_hold_what_the_simulation_says(plan: Plan) -> None:
 @given(plans(OPTIONS), st.integers(1, 40))
 def test_coarser_rows_lose_no_time(plan: Plan, most: int) -> None:
     rows = rows_of(simulate(plan)).rows
-    coarse, shortest = coarser(rows, most)
+    coarse, shortest = coarsen_spans(rows, most)
     assert [row.held for row in coarse] == [row.held for row in rows]
     spans = sum(len(row.spans) for row in coarse)
     kinds = sum(len({span.kind for span in row.spans}) for row in coarse)
@@ -97,7 +97,7 @@ def test_every_operator_is_on_the_page_once(plan: Plan) -> None:
     shown = [n for block in document["blocks"] for copy in block["copies"] for n in copy]
     names = [member[0] for n in shown for member in document["units"][n][3]]
     assert sorted(names) == sorted(operator.name for operator in plan.graph.operators)
-    spent = spent_by_unit(simulation)
+    spent = time_by_op_group(simulation)
     assert [unit[1] for unit in document["units"]] == [
         round(cost.computing * 1e9) for cost in spent
     ]
@@ -116,7 +116,7 @@ def test_repeated_layers_are_folded() -> None:
 def test_reductions_take_what_their_steps_take(name: str) -> None:
     plan = applicable(transformer(batch=8), Cluster.named("gcp-a100", node=2, gpu=4))[name]
     simulation = simulate(plan)
-    reductions = sums_of(simulation)
+    reductions = distinct_reductions(simulation)
     assert reductions
     for reduction in reductions:
         inside, every = (
@@ -136,7 +136,7 @@ def test_reductions_take_what_their_steps_take(name: str) -> None:
 @settings(max_examples=25)
 @given(plans(OPTIONS))
 def test_roles_use_every_factor_once(plan: Plan) -> None:
-    kinds = kinds_of(plan)
+    kinds = layout_kinds(plan)
     assert sum(kind.share for kind in kinds) == pytest.approx(1)
     assert sum(kind.units for kind in kinds) == len(plan.units)
     for layout_kind in kinds:

@@ -16,7 +16,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.sharding.layout import factors, neighbourhoods
+from meshwright.sharding.layout import factors, inner_group_sizes
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.additive import AdditiveCosts
 from meshwright.simulate.collective_table import CollectivePrices
@@ -89,7 +89,7 @@ def laid(draw: st.DrawFn) -> Both:
     )
     machine = CLUSTERS[cluster]
     if options.zero:
-        within = draw(st.sampled_from((0, *neighbourhoods(factors(machine)))))
+        within = draw(st.sampled_from((0, *inner_group_sizes(factors(machine)))))
         options = replace(options, shard_within=within)
     for micro in (options.micro_batches, 1):
         chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, machine)]

@@ -16,7 +16,7 @@ from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import Options
-from meshwright.search.joint.coarse.coarse_search import sketches
+from meshwright.search.joint.coarse.coarse_search import coarse_solutions
 from meshwright.search.joint.coarse.global_config import (
     GlobalConfig,
     MemorySaving,
@@ -102,7 +102,7 @@ def test_savings_keep_to_what_is_fixed(fixes: list[str]) -> None:
 
 
 def test_where_there_is_room_nothing_is_saved() -> None:
-    candidates = sketches(bench(), never)
+    candidates = coarse_solutions(bench(), never)
     assert candidates
     assert not any(sketch.frame.options.recompute for sketch in candidates)
     assert {
@@ -113,9 +113,9 @@ def test_where_there_is_room_nothing_is_saved() -> None:
 
 
 def test_where_there_is_little_room_those_that_should_fit_come_first() -> None:
-    free = sketches(bench(), never)[0]
+    free = coarse_solutions(bench(), never)[0]
     tight = bench(LIBRARY + int(free.bytes - LIBRARY) // 4)
-    candidates = sketches(tight, never)
+    candidates = coarse_solutions(tight, never)
     fits = [tight.fits(sketch) for sketch in candidates]
     assert any(fits)
     assert fits == sorted(fits, reverse=True)
@@ -154,15 +154,15 @@ def test_the_framework_counts_as_in_a_simulation(stages: tuple[int, ...]) -> Non
 
 
 def test_what_fits_only_without_the_framework_is_saved() -> None:
-    free, more = sketches(bench(), never)[0], sketches(heavy(), never)[0]
+    free, more = coarse_solutions(bench(), never)[0], coarse_solutions(heavy(), never)[0]
     limit = int(free.bytes + more.bytes) // 2
     assert free.bytes < limit < more.bytes
-    options = sketches(heavy(limit), never)[0].frame.options
+    options = coarse_solutions(heavy(limit), never)[0].frame.options
     assert options.zero or options.recompute or options.micro_batches > 1
 
 
 def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
-    candidates = sketches(bench(1), never)
+    candidates = coarse_solutions(bench(1), never)
     tried = {(sketch.frame.stages, sketch.frame.options.micro_batches) for sketch in candidates}
     assert tried == set(shapes(question(1), GRAPH))
     saved = {
@@ -183,7 +183,7 @@ def test_on_a_level_of_three_factors_with_no_room_at_all(fixes: list[str]) -> No
     request = PlanRequest(
         graph=GRAPH, cluster=EIGHT, memory=Bytes(1), constraints=parse_constraints(fixes=fixes)
     )
-    candidates = sketches(GraphContext(request, GRAPH, *tables(EIGHT)), never)
+    candidates = coarse_solutions(GraphContext(request, GRAPH, *tables(EIGHT)), never)
     assert max(sketch.frame.degree(factors(EIGHT)) for sketch in candidates) == 8
 
 
@@ -213,10 +213,10 @@ def test_stages_that_are_fixed_have_a_shape(stages: int, runs: set[tuple[int, ..
 def test_who_has_enough_gets_what_there_is() -> None:
     assert {
         (sketch.frame.stages, sketch.frame.options.micro_batches)
-        for sketch in sketches(bench(), lambda: True)
+        for sketch in coarse_solutions(bench(), lambda: True)
     } == {((), 1)}
     asked = iter([False, True, True, True, True, True, True, True, True, True, True])
-    assert len(sketches(bench(1), lambda: next(asked))) >= 1
+    assert len(coarse_solutions(bench(1), lambda: next(asked))) >= 1
 
 
 @pytest.mark.parametrize("fine", [False, True])
@@ -268,7 +268,7 @@ def test_sketches_keep_constraints(cluster: Cluster, constraints: Constraints) -
         GRAPH,
         *tables(cluster),
     )
-    candidates = sketches(context, never)
+    candidates = coarse_solutions(context, never)
     assert candidates
     kept = [
         not violations(

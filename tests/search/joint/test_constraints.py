@@ -33,7 +33,13 @@ from meshwright.search.joint.request.constraints import (
 )
 from meshwright.search.joint.request.contradictions import stage_runs
 from meshwright.search.joint.request.violations import violations
-from meshwright.search.mcmc.metropolis import COST, LONGEST, MetropolisChain, desk, stroll
+from meshwright.search.mcmc.metropolis import (
+    COST,
+    LONGEST,
+    MetropolisChain,
+    chain_buffers,
+    run_metropolis,
+)
 from meshwright.search.mcmc.parallel_chains import random_roles, search
 from meshwright.sharding.layout import Layout, factors, layouts
 from meshwright.sharding.reshard import Codes
@@ -42,7 +48,7 @@ from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
-from meshwright.simulate.move import board, undo
+from meshwright.simulate.move import move_buffers, undo
 from meshwright.simulate.problem import StepModel
 from support.plan_strategies import plans
 
@@ -266,11 +272,11 @@ def test_walks_visit_only_what_is_allowed(own: Constraints, seed: int) -> None:
     number[COST] = makespan(problem, roles)
     hot = np.array([1e12])
     walk = MetropolisChain(np.array([seed], np.uint64), number, hot, roles.copy())
-    table, log, room = desk(problem), undo(problem, LONGEST), space(problem)
+    table, log, room = chain_buffers(problem), undo(problem, LONGEST), space(problem)
     for _ in range(30):
         plan = problem.plan("walk", problem.roles)
         assert violations(plan, own) == []
-        while (status := stroll(board(problem), log, room, walk, table, 3)) != FOUND:
+        while (status := run_metropolis(move_buffers(problem), log, room, walk, table, 3)) != FOUND:
             problem.supply(status)
 
 

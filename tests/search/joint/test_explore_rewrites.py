@@ -32,7 +32,7 @@ from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.algebra.explore_rewrites import Costs, algebra, replayed, variants
 from meshwright.search.joint.algebra.segments import segments
-from meshwright.search.joint.algebra.stitch import recomposed
+from meshwright.search.joint.algebra.stitch import stitch_segments
 from sequential import one_device, sequential
 from support.training_graphs import random_graph, tiny
 
@@ -256,7 +256,9 @@ def test_any_choice_of_variants_computes_the_same(model: Entry[Any]) -> None:
     pieces = segments(graph, RULES, entries=2)
     chance = random.Random(0)
     choices = {segment.alike: _walks(pieces[segment.alike].graph, chance) for segment in pieces}
-    whole = recomposed(graph, pieces, [chance.choice(choices[segment.alike]) for segment in pieces])
+    whole = stitch_segments(
+        graph, pieces, [chance.choice(choices[segment.alike]) for segment in pieces]
+    )
     assert check(whole) == ()
     assert whole.parameters == graph.parameters
     results = _outputs_and_gradients(whole, values)

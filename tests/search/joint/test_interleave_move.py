@@ -12,7 +12,7 @@ from meshwright.lower.stage_runs import runs_of, stages_of
 from meshwright.plan.options import Options
 from meshwright.search.joint.coarse.global_config import GlobalConfig
 from meshwright.search.joint.coarse.layout_dp import LayoutWeights
-from meshwright.search.joint.moves.interleave_move import interleaved
+from meshwright.search.joint.moves.interleave_move import simulate_interleaved
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.joint.trials.evaluate import Evaluator
 from meshwright.simulate.collective_table import CollectivePrices
@@ -31,7 +31,7 @@ def test_every_stage_gets_as_many_runs_and_all_else_stays() -> None:
     sketch = context.sketch(GlobalConfig((0,), plain), LayoutWeights(), fine=False)
     before = trials.add(context.simulated("joint", plain, context.roles(sketch)), context, sketch)
     assert before is not None
-    interleaved(trials, lambda: False)
+    simulate_interleaved(trials, lambda: False)
     assert trials.kept.simulated >= 2
     options = replace(plain, schedule="interleaved")
     candidate = context.simulated("joint", options, context.virtual(sketch, 2))

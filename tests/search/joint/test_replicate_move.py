@@ -6,7 +6,7 @@ from collections import Counter
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
@@ -44,7 +44,7 @@ def test_each_level_gives_up_its_first_factor() -> None:
 def test_copying_is_found_where_it_pays() -> None:
     """Four nodes of 16 GPUs that share a card: half of the nodes' worth of samples is faster."""
     cluster = Cluster.named("gcp-a100", node=4)
-    graph = in_dtype(load_model("zoo:gpt2-xl?layers=8", 192).graph, "bfloat16")
+    graph = cast_graph(load_model("zoo:gpt2-xl?layers=8", 192).graph, "bfloat16")
     question = PlanRequest(
         graph=graph,
         cluster=cluster,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.graph.check import check
-from meshwright.graph.counts import needing_gradient
+from meshwright.graph.counts import tensors_requiring_grad
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.match import Matcher
@@ -18,7 +18,7 @@ from meshwright.rewrite.graphs.places import Match
 from meshwright.search.joint.algebra.explore_rewrites import algebra
 from meshwright.search.joint.algebra.partition import cuts
 from meshwright.search.joint.algebra.segments import gradients_within, segments
-from meshwright.search.joint.algebra.stitch import recomposed
+from meshwright.search.joint.algebra.stitch import stitch_segments
 from support.training_graphs import random_graph, tiny
 
 RULES = algebra()
@@ -29,7 +29,7 @@ def slow_price(
     graph: OperatorGraph, matches: tuple[Match, ...], positions: tuple[int, ...], entries: int
 ) -> int | None:
     """What cuts cost by definition, with least = 2; None if they are not allowed."""
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     at = {op.name: n for n, op in enumerate(graph.operators)}
     price = 0
     for start, stop in pairwise(positions):
@@ -85,13 +85,13 @@ def test_segments_are_graphs_and_make_the_whole(name: str, entries: int) -> None
         assert len(segment.graph.operators) >= 6 or len(pieces) == 1
     parts = [op for piece in pieces for op in piece.graph.operators]
     assert tuple(parts) == graph.operators
-    assert recomposed(graph, pieces, [pieces[piece.alike].graph for piece in pieces]) == graph
+    assert stitch_segments(graph, pieces, [pieces[piece.alike].graph for piece in pieces]) == graph
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_segment_alone_needs_the_gradients_that_it_needs_in_the_whole(name: str) -> None:
     graph = tiny(name)
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     for segment in segments(graph, RULES):
         assert gradients_within(segment, segment.graph) == needing & segment.graph.tensors.keys()
 
@@ -142,4 +142,4 @@ def test_a_cut_goes_round_a_match(excluded: tuple[str, ...], first: int) -> None
 def test_no_operators_no_segments() -> None:
     empty = parse_graph("graph empty\ninput x: float32[n=4]\noutput x")
     assert segments(empty, RULES) == ()
-    assert recomposed(empty, (), ()) == empty
+    assert stitch_segments(empty, (), ()) == empty

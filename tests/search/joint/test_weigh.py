@@ -24,7 +24,7 @@ from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory import memory_timeline as held_module
-from meshwright.simulate.memory.shard_bytes import ParameterBytes, lying_each
+from meshwright.simulate.memory.shard_bytes import ParameterBytes, parameter_bytes_by_source
 from support.baseline_graphs import transformer
 from support.training_graphs import tiny
 
@@ -131,7 +131,9 @@ def test_the_sum_is_near_what_simulation_says(
     """
     monkeypatch.setattr(held_module, "WHOLLY_SHARDED", None)
     monkeypatch.setattr(
-        held_module, "lying_each", lambda *arguments: _as_summed(lying_each(*arguments))
+        held_module,
+        "lying_each",
+        lambda *arguments: _as_summed(parameter_bytes_by_source(*arguments)),
     )
     monkeypatch.setattr(held_module._Gradients, "spans", lambda *_: ())
     # Tokens are cut by whole experts' worth: twice as many make eight parts.

@@ -16,7 +16,13 @@ from meshwright.exact.lagrangian import Relaxation
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.search.budget import Budget
-from meshwright.search.mcmc.metropolis import COST, LONGEST, MetropolisChain, desk, stroll
+from meshwright.search.mcmc.metropolis import (
+    COST,
+    LONGEST,
+    MetropolisChain,
+    chain_buffers,
+    run_metropolis,
+)
 from meshwright.search.mcmc.parallel_chains import (
     TURN,
     ChainsProgress,
@@ -28,7 +34,7 @@ from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
-from meshwright.simulate.move import board, undo
+from meshwright.simulate.move import move_buffers, undo
 from meshwright.simulate.problem import StepModel
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
@@ -126,11 +132,11 @@ def test_visits_follow_the_metropolis_distribution() -> None:
     number = np.zeros(6, np.int64)
     number[COST] = cost[roles.tobytes()]
     walk = MetropolisChain(np.array([7], np.uint64), number, np.array([temperature]), roles.copy())
-    table, log, room = desk(problem), undo(problem, LONGEST), space(problem)
+    table, log, room = chain_buffers(problem), undo(problem, LONGEST), space(problem)
     seen = dict.fromkeys(cost, 0)
     samples = 60 * len(cost)
     for _ in range(samples):
-        assert stroll(board(problem), log, room, walk, table, 40) == FOUND
+        assert run_metropolis(move_buffers(problem), log, room, walk, table, 40) == FOUND
         seen[problem.roles.tobytes()] += 1
         assert number[COST] == cost[problem.roles.tobytes()]
     expected = {key: samples * share / sum(weight.values()) for key, share in weight.items()}

@@ -23,14 +23,14 @@ from meshwright.search.mcmc.metropolis import (
     ChainBuffers,
     Engine,
     MetropolisChain,
-    desk,
-    stroll,
+    chain_buffers,
+    run_metropolis,
 )
 from meshwright.simulate import full, reference
 from meshwright.simulate.delta.engine import timeline_of
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import LayoutSpace, space
-from meshwright.simulate.move import MoveUndo, board, undo
+from meshwright.simulate.move import MoveUndo, move_buffers, undo
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Timeline
 
@@ -53,7 +53,7 @@ class Search:
         cost = full.simulate(self.problem.tasks).makespan
         self.room: LayoutSpace = space(self.problem)
         self.log: MoveUndo = undo(self.problem, LONGEST)
-        self.table: ChainBuffers = desk(self.problem, engine)
+        self.table: ChainBuffers = chain_buffers(self.problem, engine)
         self.walk = MetropolisChain(
             random=np.array([nodes], np.uint64),
             number=np.zeros(6, np.int64),
@@ -65,8 +65,8 @@ class Search:
     def propose(self) -> None:
         done = self.walk.number[PROPOSED]
         while self.walk.number[PROPOSED] == done:
-            now = board(self.problem)
-            status = stroll(now, self.log, self.room, self.walk, self.table, 1)
+            now = move_buffers(self.problem)
+            status = run_metropolis(now, self.log, self.room, self.walk, self.table, 1)
             if status != FOUND:
                 self.problem.supply(status)
 

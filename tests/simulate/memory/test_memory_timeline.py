@@ -16,7 +16,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.rates import Software
 from meshwright.cost.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Plan
 from meshwright.plan.options import Options
@@ -211,7 +211,7 @@ def test_a_framework_counts_where_the_device_says_so() -> None:
 
 
 def test_software_that_writes_scores_and_widens_holds_more() -> None:
-    graph = in_dtype(tiny("gpt2-xl", 4), "bfloat16")
+    graph = cast_graph(tiny("gpt2-xl", 4), "bfloat16")
     calls = [graph.call(operator) for operator in graph.operators]
     attending = [call for call in calls if call.kind == "scaled_dot_product_attention"]
     scores = sum(call.outputs[0].elements // call.outputs[0].shape[-1] * call.outputs[0].shape[-2]

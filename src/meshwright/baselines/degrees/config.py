@@ -1,4 +1,5 @@
-"""Degrees of parallelism, as people write them. Enters: nothing. Leaves: the noun `ParallelConfig`.
+"""Parallel configuration: degrees of DP, TP, CP, PP and EP, ZeRO, micro-batches. Enters: nothing.
+Leaves: the noun `ParallelConfig`.
 
 An axis is a form of parallelism; the axes multiply to the devices. Their order says how ranks are
 numbered: devices that differ only along the innermost axis are neighbours. Experts take no devices

@@ -1,4 +1,5 @@
-"""A model laid out by degrees. Enters: a graph, a cluster, a `ParallelConfig`. Leaves: a `Plan`.
+"""Hybrid parallelism from degrees of DP, TP, CP, PP and EP, laid out as Megatron does. Enters: a
+graph, a cluster, a `ParallelConfig`. Leaves: a `Plan`.
 
     pipeline   stages of equally many layers sit at coordinates; with virtual stages each device
                has several runs of layers
@@ -28,9 +29,9 @@ from msgspec.structs import replace
 
 from meshwright.base.once import once
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
-from meshwright.baselines.degrees.facts import EXPERT, facts_of, layer_starts
-from meshwright.baselines.degrees.placed import factors_of, rows_of
-from meshwright.baselines.degrees.refusals import refusals, undivided
+from meshwright.baselines.degrees.facts import EXPERT, layer_starts, transformer_facts
+from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
+from meshwright.baselines.degrees.refusals import divisibility_problems, refusals
 from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, seat
 from meshwright.baselines.tensor import head_splits, tensor_splits
@@ -40,7 +41,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import REPLICA, Layout, MeshFactor, factors
 from meshwright.sharding.unit import OpGroup
-from meshwright.sharding.units import cut_alike, units
+from meshwright.sharding.units import sharding_classes, units
 
 VOCABULARY = "vocabulary"
 """The split of a table that cuts its rows."""
@@ -56,11 +57,11 @@ def configured(
     order, or on the factors that are given.
     """
     problems = refusals(graph, cluster, config) if taken is None else ()
-    for problem in problems or undivided(facts_of(graph), config):
+    for problem in problems or divisibility_problems(transformer_facts(graph), config):
         raise problem
     parts, mesh_factors = units(graph), factors(cluster)
     if taken is None:
-        taken = factors_of(rows_of(config.degrees, cluster), cluster)
+        taken = mesh_factors_of_axes(rows_of(config.degrees, cluster), cluster)
     seats = _seats(graph, parts, mesh_factors, taken["pipeline"], config)
     layouts = _Layouts(graph, parts, mesh_factors, taken, config)
     planned = [layouts.of(number, seats[number]) for number in range(len(parts))]
@@ -89,13 +90,13 @@ def _seats(
     return unit_seats
 
 
-def run_starts(starts: Sequence[int], runs: int) -> list[int]:
+def virtual_stage_starts(starts: Sequence[int], runs: int) -> list[int]:
     """Where the second and later of so many runs of layers begin, given where layers do.
 
     Layers that do not divide by the runs are cut as if embedding and head were a layer each, if
     that divides (Megatron's --account-for-embedding-in-pipeline-split), or else by rounding down.
 
-    >>> run_starts([2, 4, 6, 8, 10, 12], 4), run_starts([2, 4, 6, 8], 3)
+    >>> virtual_stage_starts([2, 4, 6, 8, 10, 12], 4), virtual_stage_starts([2, 4, 6, 8], 3)
     ([4, 8, 12], [4, 8])
     """
     layers = len(starts)
@@ -116,19 +117,23 @@ def cuts_of(config: ParallelConfig, layers: int) -> list[int]:
     """
     if config.stages:
         return [0, *accumulate(config.stages)]
-    return [0, *run_starts(range(layers), config.pipeline * config.chunks), layers]
+    return [0, *virtual_stage_starts(range(layers), config.pipeline * config.chunks), layers]
 
 
-def counts_of(config: ParallelConfig, layers: int) -> tuple[int, ...]:
+def layers_per_virtual_stage(config: ParallelConfig, layers: int) -> tuple[int, ...]:
     """How many layers each run has."""
     return tuple(second - first for first, second in pairwise(cuts_of(config, layers)))
 
 
-def with_stages(config: ParallelConfig, counts: Sequence[int]) -> ParallelConfig:
-    """With so many layers in each run, which are named where they are not those of `run_starts`."""
+def with_virtual_stage_layers(config: ParallelConfig, counts: Sequence[int]) -> ParallelConfig:
+    """With so many layers in each run, named where they are not those of `virtual_stage_starts`."""
     even = replace(config, stages=(), uneven=True)
     layers = tuple(counts)
-    return even if counts_of(even, sum(layers)) == layers else replace(even, stages=layers)
+    return (
+        even
+        if layers_per_virtual_stage(even, sum(layers)) == layers
+        else replace(even, stages=layers)
+    )
 
 
 class _Splits(NamedTuple):
@@ -175,7 +180,11 @@ class _Layouts:
     ) -> None:
         self._parts, self._own, self._taken, self._config = parts, mesh_factors, taken, config
         self._splits = _splits(graph)
-        self._alike, self._kept, self._between = cut_alike(graph), _kept(graph), _between(graph)
+        self._alike, self._kept, self._between = (
+            sharding_classes(graph),
+            _kept(graph),
+            _between(graph),
+        )
         self._known: dict[object, Layout] = {}
         """By all of a unit that counts; copies of a layer are laid out once for each seat."""
         axes: list[Axis] = ["tensor"] if config.folded else []

@@ -1,5 +1,6 @@
-"""What of a model degrees must divide. Enters: a graph. Leaves: `Facts`: layers, heads, positions,
-samples, experts; and where its layers begin. Knows nothing of machines.
+"""Model counts (layers, heads, positions, experts) that parallelism degrees must divide. Enters: a
+graph. Leaves: `Facts`: layers, heads, positions, samples, experts; and where its layers begin.
+Knows nothing of machines.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Facts(NamedTuple):
 
 
 @once
-def facts_of(graph: OperatorGraph) -> Facts:
+def transformer_facts(graph: OperatorGraph) -> Facts:
     """The counts of a graph with repeated attention layers."""
     heads, positions = {0}, {0}
     for extents in _extents(graph):

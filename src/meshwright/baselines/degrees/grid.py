@@ -1,5 +1,6 @@
-"""Grids of configurations, and their best. Enters: a graph, a machine, what may be chosen, a judge.
-Leaves: what the judge was asked; the best is the judge's to keep.
+"""Grid search with hill climbing over degrees of DP, TP, CP, PP and EP and their settings. Enters:
+a graph, a machine, what may be chosen, a judge. Leaves: what the judge was asked; the best is the
+judge's to keep.
 
     screened   for every product of degrees (DP, TP, CP, PP, EP) one configuration as its users
                would write it, without regard to memory
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from meshwright.base.integers import divisors, factorizations
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
-from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
@@ -76,7 +77,7 @@ class Grid:
 
     def __init__(self, graph: OperatorGraph, cluster: Cluster, choices: ConfigChoices) -> None:
         self._graph, self._cluster, self._choices = graph, cluster, choices
-        self.facts: Facts = facts_of(graph)
+        self.facts: Facts = transformer_facts(graph)
 
     def allows(self, config: ParallelConfig) -> bool:
         """Whether it runs, and says only what it may."""

@@ -1,5 +1,6 @@
-"""Where axes lie on a machine. Enters: degrees in an order, a cluster. Leaves: for each axis the
-factors it takes, and its row of the parallelism matrix.
+"""Axis placement: parallelism axes (DP, TP, ...) mapped to cluster levels in rank order. Enters:
+degrees in an order, a cluster. Leaves: for each axis the factors it takes, and its row of the
+parallelism matrix.
 
 Ranks are numbered along the innermost axis first and devices along the innermost level first, so
 an axis takes what is left of the innermost level, then of the next. With r what is left of a
@@ -48,11 +49,11 @@ def rows_of(degrees: Mapping[Axis, int], cluster: Cluster) -> Rows:
     return rows
 
 
-def factors_of(rows: Rows, cluster: Cluster) -> dict[Axis, tuple[int, ...]]:
+def mesh_factors_of_axes(rows: Rows, cluster: Cluster) -> dict[Axis, tuple[int, ...]]:
     """The factors, by number, that each axis takes: of a level the outermost for the last axis.
 
     >>> rows = rows_of({"tensor": 4, "data": 4}, Cluster.named("dgx-h100", node=2))
-    >>> factors_of(rows, Cluster.named("dgx-h100", node=2))
+    >>> mesh_factors_of_axes(rows, Cluster.named("dgx-h100", node=2))
     {'tensor': (2, 3), 'data': (0, 1)}
     """
     free = dict(enumerate(factors(cluster)))

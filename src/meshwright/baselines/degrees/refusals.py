@@ -1,5 +1,6 @@
-"""Why a configuration does not run. Enters: a graph, a cluster, a `ParallelConfig`. Leaves: a
-sentence for each number that another does not divide, with the degrees nearby that work.
+"""Divisibility checks of a parallel configuration: why it does not run. Enters: a graph, a cluster,
+a `ParallelConfig`. Leaves: a sentence for each number that another does not divide, with the
+degrees nearby that work.
 
 What must divide what is the frameworks' own: heads, and heads of keys and values, by tensor;
 layers by the stages of the pipeline; positions by twice the context (each device has one piece
@@ -14,21 +15,24 @@ from collections.abc import Iterator
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.placed import rows_of
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.sharding.layout import factors, neighbourhoods
+from meshwright.sharding.layout import factors, inner_group_sizes
 
 
 def refusals(
     graph: OperatorGraph, cluster: Cluster, config: ParallelConfig
 ) -> tuple[InputError, ...]:
     """All that does not divide; nothing if the configuration runs."""
-    return (*_machine(cluster, config), *undivided(facts_of(graph), config, cluster.devices))
+    return (
+        *_machine(cluster, config),
+        *divisibility_problems(transformer_facts(graph), config, cluster.devices),
+    )
 
 
-def undivided(
+def divisibility_problems(
     facts: Facts, config: ParallelConfig, devices: int | None = None
 ) -> tuple[InputError, ...]:
     """What of a model does not divide, wherever the axes lie; devices are those of the degrees
@@ -66,7 +70,7 @@ def _neighbourhood(cluster: Cluster, config: ParallelConfig) -> Iterator[InputEr
     least, most = config.inside_data, config.inside_data * config.data
     possible = [
         devices
-        for devices in neighbourhoods(factors(cluster))
+        for devices in inner_group_sizes(factors(cluster))
         if devices % least == 0 and most % devices == 0 and (devices > least or config.context > 1)
     ]
     if config.shard_within not in possible:

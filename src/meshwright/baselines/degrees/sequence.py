@@ -1,5 +1,5 @@
-"""Which split of a unit cuts the positions of a sequence. Enters: units. Leaves: for each unit that
-has one its number.
+"""Sequence sharding (SP, CP): the split of each op group that cuts positions. Enters: units.
+Leaves: for each unit that has one its number.
 
 Attention has it: "query", or the rows of its scores (`facts.attended`). From there it is followed
 along the wires, forwards and backwards: a unit takes part if under one split it takes, and makes,

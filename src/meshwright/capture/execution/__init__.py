@@ -1,1 +1,1 @@
-"""What PyTorch runs for an operator, whole or for a shard of it."""
+"""Operator kernels: what PyTorch runs for an operator, whole or for a shard of it."""

@@ -1,4 +1,4 @@
-"""Losses of which a piece has the scores of some classes: cross_entropy_loss and nll_loss.
+"""Losses sharded along classes (vocabulary-parallel): cross_entropy_loss and nll_loss.
 
 Enters: a piece's call and operands. Leaves: what its classes add to the loss. Scores are
 [n, classes of the piece, ...]; targets and class weights are whole, so that every piece knows what

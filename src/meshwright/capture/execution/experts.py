@@ -1,5 +1,6 @@
-"""What PyTorch runs for routed experts (a mixture of experts). Enters: tokens, their choices and
-weights, the experts' operands and body. Leaves: the weighted sum of what the chosen experts give.
+"""Dropless mixture of experts (MoE): grouped products over rows sorted by expert. Enters: tokens,
+their choices and weights, the experts' operands and body. Leaves: the weighted sum of what the
+chosen experts give.
 
 Rows are sorted by expert, so that the body's products are grouped ones; nothing is dropped and
 counts are exact. On a device that holds some of the experts alone, `through` takes rows to the

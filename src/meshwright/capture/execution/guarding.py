@@ -1,5 +1,6 @@
-"""Guards, when a graph runs. Enters: a graph and the values that enter a step, whole. Leaves:
-nothing, or an `InputError` that names the line of the model whose branch other values take.
+"""Runtime guards: values for which the model would take another branch are refused. Enters: a graph
+and the values that enter a step, whole. Leaves: nothing, or an `InputError` that names the line of
+the model whose branch other values take.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.model import Guard, OperatorGraph
 
 
-def refuse_other_branches(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:
+def check_guards(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:
     """The model does for these values what the graph does."""
     if not graph.guards:
         return

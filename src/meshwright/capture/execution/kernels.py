@@ -1,4 +1,4 @@
-"""What PyTorch runs for each kind of operator.
+"""Kernel dispatch: what PyTorch runs for each kind of operator.
 
 Enters: a kind, tensors and attributes. Leaves: the results that the graph's families tell of.
 ATen's own operators run by their schema (`aten`); the table below holds the kinds whose call

@@ -1,4 +1,5 @@
-"""What a piece of an operator runs. Enters: a call, whole or a piece, and tensors. Leaves: results.
+"""Kernels of shards: what PyTorch runs for a piece of an operator. Enters: a call, whole or a
+piece, and tensors. Leaves: results.
 
 A whole call runs by the capture's table of kernels. A piece may carry attributes that ATen does
 not have (`first`, `edges`, `divisor` ...: see `graph.family`), lack what another piece adds, or

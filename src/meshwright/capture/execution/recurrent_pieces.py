@@ -1,4 +1,4 @@
-"""Recurrent layers of which a piece computes some hidden units: lstm, gru and their cells.
+"""Tensor-parallel LSTM, GRU and their cells, sharded along hidden units.
 
 Enters: a piece's call and operands. Leaves: its units of the outputs and states, through which
 gradients flow back. With h the whole hidden state, W x + U h the rows of this piece's units,

@@ -1,4 +1,4 @@
-"""Softmax over what several devices hold: softmax, log-softmax, cross-entropy, attention.
+"""Sharded softmax, log-softmax, cross-entropy (vocabulary-parallel) and attention.
 
 Enters: a piece of the scores, and what all-reduces over the devices that hold the others. Leaves:
 this device's piece of the result, through which gradients flow back. With x the scores of a row,

@@ -1,4 +1,4 @@
-"""Between calls of ATen and operators of the graph, both ways, by ATen's own schemas.
+"""ATen schemas: calls of ATen to operators of the graph and back.
 
 Enters: an overload with its arguments, or a kind with tensors and attributes. Leaves: kind,
 tensors and attributes as `graph.model` defines them, or the overload and its arguments. There is

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.aten import kind_of
-from meshwright.capture.operators.nodes import unsupported, written_by
+from meshwright.capture.operators.nodes import mutated_node, unsupported
 
 Casts = Mapping[fx.Node, torch.dtype]
 """Of operands, by their nodes."""
@@ -83,7 +83,7 @@ def _in_force(
     return outside
 
 
-def casts_of(node: fx.Node, autocast: Autocast | None) -> Casts:
+def autocast_dtypes(node: fx.Node, autocast: Autocast | None) -> Casts:
     """To what a region casts the operands of a call before it computes."""
     if autocast is None:
         return {}
@@ -107,14 +107,14 @@ def casts_of(node: fx.Node, autocast: Autocast | None) -> Casts:
     else:
         raise _unlike(node)
     node_casts = {leaves[n]: dtype for n, dtype in casts.items() if values[n].dtype != dtype}
-    if written_by(node) in node_casts:
+    if mutated_node(node) in node_casts:
         raise _unlike(node)
     return node_casts
 
 
-def refuse_casts(node: fx.Node, autocast: Autocast | None) -> None:
+def refuse_autocast_casts(node: fx.Node, autocast: Autocast | None) -> None:
     """Refuse a call that is taken apart, if a region casts for it."""
-    if casts_of(node, autocast):
+    if autocast_dtypes(node, autocast):
         raise _unlike(node)
 
 

@@ -1,4 +1,4 @@
-"""An `autograd.Function` with a backward of its own, as one operator.
+"""Custom `torch.autograd.Function`s with a backward of their own, as one operator each.
 
 Enters: classes whose backward is not the derivative of their forward. Leaves: while a model is
 traced, `own_function` wherever it applies one of them; when a graph runs, the class's own `apply`,
@@ -25,7 +25,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.operators.derivative import forward_alone
+from meshwright.capture.operators.derivative import differentiable_forward
 
 Class = type[Function]
 TENSOR = "tensor"
@@ -69,7 +69,7 @@ def _results_of(tensors: Sequence[Tensor], function: str, arguments: str) -> lis
 def _forward(tensors: Sequence[Tensor], function: str, arguments: str) -> list[Tensor]:
     """What forward gives, even while it is replaced by an operator."""
     loaded = _loaded(function)
-    alone = forward_alone(loaded, vars(loaded).get(_KEPT))
+    alone = differentiable_forward(loaded, vars(loaded).get(_KEPT))
     return pytree.tree_leaves(alone(*_given(tensors, arguments)))
 
 
@@ -83,7 +83,7 @@ def _replaced(function: Class) -> Iterator[None]:
     patched: Any = function
     forward, name = vars(patched)["forward"], named(function)
     with_context = function.setup_context is Function.setup_context
-    alone = forward_alone(function, function.forward)
+    alone = differentiable_forward(function, function.forward)
 
     def operator(*arguments: Any) -> Any:
         operands = arguments[1:] if with_context else arguments

@@ -1,5 +1,6 @@
-"""Composite operators taken apart. Enters: a traced call that no family tells about. Leaves: the
-calls that PyTorch itself makes of it, as a graph, or None where they would tell no more.
+"""Decomposition of composite operators (CompositeImplicitAutograd, `torch._decomp`). Enters: a
+traced call that no family tells about. Leaves: the calls that PyTorch itself makes of it, as a
+graph, or None where they would tell no more.
 
 PyTorch defines many operators by others (its key CompositeImplicitAutograd), and their derivatives
 are those of the parts: `numpy_T` is `permute`, `type_as` is `to`, `fft_rfft` pads and calls

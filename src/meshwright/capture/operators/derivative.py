@@ -1,5 +1,5 @@
-"""Whether an `autograd.Function`'s backward is the derivative of its forward. Enters: how it was
-called in a trace. Leaves: yes, no, or why it cannot be told.
+"""Gradient check of `autograd.Function`s: whether backward is the derivative of forward. Enters:
+how it was called in a trace. Leaves: yes, no, or why it cannot be told.
 
 A trace keeps what forward computes and loses backward, so that the derivative of forward's own
 operators is what would train. Both are compared as in `torch.autograd.gradcheck`, in float64 on
@@ -68,7 +68,7 @@ def doubt(call: FunctionCall) -> str | None:
     return None if same else "is not the derivative of its forward"
 
 
-def unsettled(call: FunctionCall) -> str | None:
+def nondeterminism(call: FunctionCall) -> str | None:
     """Why what a function gives, forward or backward, does not follow from what enters, if so:
     copies of one that draws random numbers would differ from device to device.
     """
@@ -144,7 +144,7 @@ def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     """Whether both ways give the same gradients for one draw."""
     drawn = _mapped(call, lambda tensor: _drawn(tensor, inputs, torch.float64))
     theirs = _gradients(call.function.apply, drawn, arriving)
-    ours = _gradients(forward_alone(call.function), drawn, arriving)
+    ours = _gradients(differentiable_forward(call.function), drawn, arriving)
     return len(theirs) == len(ours) and all(
         torch.allclose(one, other, rtol=1e-6, atol=1e-9 * arriving, equal_nan=True)
         for one, other in zip(theirs, ours, strict=True)
@@ -207,7 +207,7 @@ class _Context:
     )
 
 
-def forward_alone(
+def differentiable_forward(
     function: type[Function], forward: Callable[..., object] | None = None
 ) -> Callable[..., object]:
     """Forward's own operators, through which autograd goes."""

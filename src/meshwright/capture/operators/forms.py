@@ -1,4 +1,4 @@
-"""Operators of core ATen in the form in which users call them. Knows no program.
+"""Normalisation of core ATen operators to the form in which users call them. Knows no program.
 
 Enters: a call of an operator that stands for several. Leaves: the one that families tell about.
 """
@@ -36,7 +36,7 @@ def convolution_form(
     )
 
 
-def equal_bags(call: Described[fx.Node]) -> Described[fx.Node]:
+def embedding_bag_form(call: Described[fx.Node]) -> Described[fx.Node]:
     """Bags of one size as rows of a matrix, as the user gave them, without their offsets."""
     if len(call.inputs) != 3:
         return call
@@ -60,7 +60,7 @@ def is_number(constant: object) -> TypeGuard[torch.Tensor]:
     return isinstance(constant, torch.Tensor) and not constant.is_meta and constant.shape == ()
 
 
-def as_number(constant: torch.Tensor) -> Attributes:
+def scalar_tensor_attributes(constant: torch.Tensor) -> Attributes:
     """The attributes of the `scalar_tensor` that makes it."""
     return number_of(attribute(constant.dtype), attribute(constant.item()))
 

@@ -1,4 +1,5 @@
-"""What one traced node says of itself. Enters: a node of `torch.fx`. Leaves: plain facts.
+"""Facts of one `torch.fx` node: kind, aliasing, dtype and shape, module path, source line. Enters:
+a node of `torch.fx`. Leaves: plain facts.
 
 Knows neither the program around the node nor the graph that it becomes part of.
 """
@@ -16,7 +17,7 @@ from torch._ops import OpOverload
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.aten import kind_of, tensors_in
 from meshwright.capture.operators.names import layer_path
-from meshwright.capture.operators.source_lines import is_the_user_s
+from meshwright.capture.operators.source_lines import is_user_file
 from meshwright.graph.model import Spec
 
 _LOCATION = re.compile(r'File "([^"]+)", line (\d+)')
@@ -32,7 +33,7 @@ def kind_of_node(node: fx.Node) -> str | None:
     return kind_of(node.target) if isinstance(node.target, OpOverload) else None
 
 
-def written_by(node: fx.Node) -> fx.Node | None:
+def mutated_node(node: fx.Node) -> fx.Node | None:
     """The node whose memory an operator writes into: its first argument, or its `out`."""
     if not isinstance(node.target, OpOverload):
         return None
@@ -49,7 +50,7 @@ def source_of_view(node: fx.Node) -> fx.Node | None:
 
     Schemas do not tell: `reshape` is a view or a copy, as strides allow. Fake tensors do.
     """
-    first = written_by(node) or (node.args[0] if node.args else None)
+    first = mutated_node(node) or (node.args[0] if node.args else None)
     if not isinstance(first, fx.Node):
         return None
     # One of several results shares with what all of them are views of.
@@ -81,7 +82,7 @@ def spec_of(node: fx.Node, value: torch.Tensor) -> Spec:
     return Spec(str(value.dtype).removeprefix("torch."), tuple(value.shape))
 
 
-def memory_order(node: fx.Node) -> tuple[int, ...]:
+def stride_order(node: fx.Node) -> tuple[int, ...]:
     """The order of dims in which what `as_strided` reads lies in memory, row by row.
 
     A graph says nothing of strides, so that anything but the elements of one tensor is refused.
@@ -110,7 +111,7 @@ def layer_of(node: fx.Node, root: str) -> str:
 def place(node: fx.Node) -> str:
     """Where the user's model calls it: ' at FILE:LINE', or nothing if only PyTorch's modules do."""
     lines = _LOCATION.findall(node.meta.get("stack_trace") or "")
-    user_lines = [line for line in lines if is_the_user_s(Path(line[0]))]
+    user_lines = [line for line in lines if is_user_file(Path(line[0]))]
     return f" at {user_lines[-1][0]}:{user_lines[-1][1]}" if user_lines else ""
 
 

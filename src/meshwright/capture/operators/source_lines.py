@@ -1,5 +1,5 @@
-"""Which line of the user's code something comes from. Enters: an error, or the running stack.
-Leaves: ' at FILE:LINE' for a sentence, or nothing.
+"""Source locations: the line of the user's code that an error or a call comes from. Enters: an
+error, or the running stack. Leaves: ' at FILE:LINE' for a sentence, or nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 import torch
 from torch.utils import _contextlib
 
-_ROOM = Path(__file__).parent
+_ROOM = Path(__file__).parent.parent
 _ZOO = _ROOM / "zoo"
 _STEP = str(_ROOM / "example.py")
 _TORCH = Path(torch.__file__).parent
@@ -45,7 +45,7 @@ def called_by_the_user() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == _DECORATORS:
         frame = frame.f_back
-    return frame is not None and is_the_user_s(Path(frame.f_code.co_filename))
+    return frame is not None and is_user_file(Path(frame.f_code.co_filename))
 
 
 def model_line() -> str:
@@ -54,7 +54,7 @@ def model_line() -> str:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != _STEP:
-        if is_the_user_s(Path(frame.f_code.co_filename)):
+        if is_user_file(Path(frame.f_code.co_filename)):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -70,7 +70,7 @@ def line_of(function: Callable[..., object]) -> str:
 
 
 @cache
-def is_the_user_s(file: Path) -> bool:
+def is_user_file(file: Path) -> bool:
     """Whether a file holds a model: the user's, the zoo's or that of a library of models."""
     if _ROOM in file.parents:
         return _ZOO in file.parents
@@ -80,5 +80,5 @@ def is_the_user_s(file: Path) -> bool:
 
 def _innermost(lines: Iterable[tuple[str, int]]) -> str:
     """The last of some lines that is the user's."""
-    user_lines = [(file, line) for file, line in lines if is_the_user_s(Path(file))]
+    user_lines = [(file, line) for file, line in lines if is_user_file(Path(file))]
     return f" at {user_lines[-1][0]}:{user_lines[-1][1]}" if user_lines else ""

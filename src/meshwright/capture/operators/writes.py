@@ -1,4 +1,5 @@
-"""Writing through a view: which new value the viewed tensor has. Knows no node and no program.
+"""Functionalization of in-place writes through a view: the new value of the viewed tensor. Knows no
+node and no program.
 
 Enters: how a view was taken, and its new value. Leaves: the operator that gives the viewed tensor
 anew. A graph has no memory that is written twice, so every write in place becomes such a chain.
@@ -20,13 +21,13 @@ REVERSIBLE = frozenset(_RESHAPES | _SCATTERS | _ORDERS)
 """Kinds of views that one operator undoes."""
 
 
-def written_through(
+def functionalized_write(
     view: str, attributes: Attributes, source: str, spec: Spec, value: str
 ) -> Described[str]:
     """The viewed tensor with the view's part replaced.
 
     >>> told = (("dim", 1), ("index", 0))
-    >>> written_through("select", told, "x", Spec("float32", (2, 3)), "new")
+    >>> functionalized_write("select", told, "x", Spec("float32", (2, 3)), "new")
     Described(kind='select_scatter', inputs=('x', 'new'), attributes=(('dim', 1), ('index', 0)))
     """
     if view in _SCATTERS:

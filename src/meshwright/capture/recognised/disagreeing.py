@@ -1,5 +1,5 @@
-"""Operators whose families do not agree with PyTorch. Enters: a captured graph. Leaves: the same
-graph with such operators kept opaque.
+"""Shape inference against PyTorch: operators whose families disagree become opaque. Enters: a
+captured graph. Leaves: the same graph with such operators kept opaque.
 
 What PyTorch traced is the truth. Where a family expects other shapes, it does not know this use
 of its kind, and what it says of costs and splits would be wrong too. Such an operator, and what
@@ -15,7 +15,7 @@ from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Call, Operator, OperatorGraph
 
 
-def doubted(graph: OperatorGraph) -> OperatorGraph:
+def with_opaque_mismatches(graph: OperatorGraph) -> OperatorGraph:
     """The graph with every operator opaque whose family expects another result."""
     verdicts: dict[Call, bool] = {}
     operators: list[Operator] = []

@@ -1,5 +1,6 @@
-"""Unknown operators that treat each sample alone. Enters: a captured graph. Leaves: the same graph
-in which such operators say so, in the attribute `independent` that `graph.families.opaque` reads.
+"""Batch-independence test: unknown operators that treat each sample alone. Enters: a captured
+graph. Leaves: the same graph in which such operators say so, in the attribute `independent` that
+`graph.families.opaque` reads.
 
 An operator that no family tells about is tried out: on random samples together, and on each of
 them alone. If results and gradients are equal to the last bit, or nearly, in every trial, its first
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from meshwright.capture.execution.kernels import run_operator
-from meshwright.graph.families import is_known
+from meshwright.graph.families import has_family
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
 
 TRIALS, SAMPLES, MOST_ELEMENTS = 3, 4, 10_000_000
@@ -35,7 +36,7 @@ def with_independent_samples(graph: OperatorGraph) -> OperatorGraph:
     by_call: dict[Call, tuple[int, ...] | None] = {}
     operators: list[Operator] = []
     for operator in graph.operators:
-        if not is_known(operator):
+        if not has_family(operator):
             call = graph.call(operator)
             if call not in by_call:
                 by_call[call] = independent_dims(call)

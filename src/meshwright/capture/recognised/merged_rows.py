@@ -1,5 +1,5 @@
-"""Rows that a product need not have merged. Enters: a captured graph. Leaves: the same function,
-with products over rows as they were before.
+"""Un-flattening of rows: reshapes around products undone, so that samples can be sharded. Enters: a
+captured graph. Leaves: the same function, with products over rows as they were before.
 
 PyTorch's attention merges positions and samples into rows, multiplies, and takes them apart again:
 
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
     parting: Operator
 
 
-def with_rows_apart(graph: OperatorGraph) -> OperatorGraph:
+def with_unflattened_rows(graph: OperatorGraph) -> OperatorGraph:
     """The graph with no rows merged only for a product."""
     replaced: dict[str, tuple[Operator, ...]] = {}
     makers = {tensor.name: operator for operator in graph.operators for tensor in operator.outputs}

@@ -1,5 +1,5 @@
-"""What tensors are for the routing of tokens to experts. Enters: a captured graph. Leaves: for each
-tensor that takes part its `Part`.
+"""Recognition of mixture-of-experts (MoE) routing by dataflow analysis of a graph. Enters: a
+captured graph. Leaves: for each tensor that takes part its `Part`.
 
 A mixture of experts that drops no tokens sorts them by expert, runs grouped products over the
 sorted rows, and undoes the sort. With t tokens that choose k experts each, r = t k:

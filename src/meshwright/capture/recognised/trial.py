@@ -1,5 +1,6 @@
-"""Whether a kernel does what its line of index notation says. Enters: a call that carries its
-definition. Leaves: nothing, or why it could not be tried; what is refuted is an `InputError`.
+"""Differential testing of a user's kernel against its definition in index notation. Enters: a call
+that carries its definition. Leaves: nothing, or why it could not be tried; what is refuted is an
+`InputError`.
 
 On small random tensors in float64, the kernel is run whole and in the pieces of every split that
 the line claims: values and gradients have to agree. Where all functions of the line are known, its
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.capture.execution.pieces import run_call
-from meshwright.graph.counts import is_real
+from meshwright.graph.counts import is_differentiable
 from meshwright.graph.families import family_of
 from meshwright.graph.family import DEFINITION, Split, integer, replaced
 from meshwright.graph.model import Call, Spec
@@ -116,7 +117,7 @@ def _small(call: Call) -> Call:
 
 
 def _widened(dtype: str) -> str:
-    return "float64" if is_real(dtype) and not dtype.startswith("complex") else dtype
+    return "float64" if is_differentiable(dtype) and not dtype.startswith("complex") else dtype
 
 
 def _try(call: Call, learns: bool, positive: bool) -> None:

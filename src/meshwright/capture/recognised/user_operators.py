@@ -1,5 +1,6 @@
-"""Operators that a user has defined, met in a model. Enters: a captured graph and definitions.
-Leaves: the graph in which such operators carry their definition, as `graph.families` reads it.
+"""User-defined operators: definitions attached to a captured graph. Enters: a captured graph and
+definitions. Leaves: the graph in which such operators carry their definition, as `graph.families`
+reads it.
 
 A definition tells of the operator that its kernel names (`library::operator`), or else of every
 operator of its own name, whatever the library. Shapes have to be those that were traced, and the
@@ -16,7 +17,7 @@ from meshwright.base.errors import InputError
 from meshwright.capture.execution.kernels import NOTES
 from meshwright.capture.operators.aten import attribute, overloads
 from meshwright.capture.recognised.trial import tried
-from meshwright.graph.counts import needing_gradient
+from meshwright.graph.counts import tensors_requiring_grad
 from meshwright.graph.families import BUILT_IN, family_of
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL, ShapeError
 from meshwright.graph.model import Attributes, Call, Operator, OperatorGraph, Value
@@ -122,7 +123,7 @@ def _default(operator: Operator, name: str, definition: Definition) -> Value:
 
 def _untried(graph: OperatorGraph, operators: Sequence[Operator]) -> tuple[str, ...]:
     """Refuses what does not do what its line says; warnings about what could not be tried."""
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     calls: dict[Call, bool] = {}
     for operator in operators:
         call = graph.call(operator)

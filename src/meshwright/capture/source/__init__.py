@@ -1,1 +1,1 @@
-"""Where a model comes from: its text, the user's function, an example of model and inputs."""
+"""Model sources: their text, the user's function, an example of model and inputs."""

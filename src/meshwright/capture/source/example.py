@@ -1,4 +1,4 @@
-"""What is captured: a model with example inputs, and how its output becomes a loss.
+"""`Example`: a model with example inputs, and how its output becomes a loss.
 
 Enters: an `nn.Module` and tensors, on any device. Leaves: an `Example`, the noun that every
 source (the zoo, a user's function, Transformers) hands to `capture`. Knows no graph.

@@ -1,5 +1,5 @@
-"""Models that a user's function builds. Enters: a file or module and a function's name. Leaves: an
-`Example`.
+"""Models built by a user's Python function. Enters: a file or module and a function's name. Leaves:
+an `Example`.
 
 The function returns (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets):
 inputs are a tensor, a tuple of arguments or a mapping of named ones; the loss is called with the

@@ -1,4 +1,6 @@
-"""The text of a source, taken apart. Enters: text. Leaves: a `Source`. Opens no file."""
+"""Parser of model sources (`zoo:NAME?key=value`). Enters: text. Leaves: a `Source`. Opens no
+file.
+"""
 
 from __future__ import annotations
 

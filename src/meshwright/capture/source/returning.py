@@ -1,5 +1,5 @@
-"""What a model returned, taken apart. Enters: the output of one call. Leaves: its structure
-(`graph.returned`), and the tensors in it through which gradients flow.
+"""Flattening of model outputs (pytrees): structure and tensors apart. Enters: the output of one
+call. Leaves: its structure (`graph.returned`), and the tensors in it through which gradients flow.
 
 Tuples, lists and mappings (of Transformers too) are gone into; what else a model returns, as caches
 of keys and values, is no part of a training step and is left out.
@@ -16,7 +16,7 @@ from meshwright.graph.returned import Returned
 PLAIN = (dict, tuple, list)
 
 
-def taken_apart(output: object) -> tuple[Returned, tuple[Tensor, ...]]:
+def flatten_output(output: object) -> tuple[Returned, tuple[Tensor, ...]]:
     """The structure, whose tensors are named by their numbers, and the tensors."""
     tensors: list[Tensor] = []
     return _structure(output, tensors), tuple(tensors)

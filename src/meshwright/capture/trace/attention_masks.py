@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from meshwright.capture.operators.nodes import kind_of_node
-from meshwright.capture.trace.python_state import node_of
+from meshwright.capture.trace.python_state import fx_node_of_tensor
 
 _KEPT = frozenset(
     {"_to_copy", "add", "alias", "clone", "expand", "reshape", "to", "unsqueeze", "view"}
@@ -22,7 +22,7 @@ _KEPT = frozenset(
 """Kinds that leave positions of one sequence those of one sequence."""
 
 
-def as_in_training() -> Iterator[tuple[Any, str, Any]]:
+def training_mask_patches() -> Iterator[tuple[Any, str, Any]]:
     """Owner, name and replacement of functions of Transformers, if it is in use."""
     masks = sys.modules.get("transformers.masking_utils")
     if hasattr(masks, "is_torchdynamo_exporting"):
@@ -31,7 +31,7 @@ def as_in_training() -> Iterator[tuple[Any, str, Any]]:
     if packed is not None:
 
         def unless_counted(position_ids: Tensor) -> Any:
-            return None if _counts_up(node_of(position_ids)) else packed(position_ids)
+            return None if _counts_up(fx_node_of_tensor(position_ids)) else packed(position_ids)
 
         yield masks, "find_packed_sequence_indices", unless_counted
 

@@ -1,4 +1,4 @@
-"""Numbers that a forward pass reads out of tensors: `if mask.all()`, `range(lengths.max())`.
+"""Data-dependent control flow: values that Python reads out of tensors (`if mask.all()`).
 
 Enters: a forward pass, as a context around it. Leaves: a `ValueRead` for each value that Python has
 seen, with the scalar tensor that it came from. While a trace has no values, they come from an
@@ -23,7 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.source_lines import model_line
-from meshwright.capture.trace.data_sized import at_fixed_size
+from meshwright.capture.trace.data_sized import fixed_size_replacement
 
 Number = bool | int | float
 
@@ -126,7 +126,9 @@ class ValueReader(TorchFunctionMode):
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
         if name == "__get__":
             return func(*args, **named)
-        special = self._special(name, args) or at_fixed_size(name, args, named, self._count)
+        special = self._special(name, args) or fixed_size_replacement(
+            name, args, named, self._count
+        )
         if special is not None:
             return special()
         if name not in _ARITHMETIC:

@@ -19,7 +19,7 @@ Count = Callable[[Tensor], int]
 """Reads how many elements are selected."""
 
 
-def at_fixed_size(
+def fixed_size_replacement(
     name: str, args: Sequence[Any], named: Mapping[str, Any], count: Count
 ) -> Callable[[], object] | None:
     """What is done instead of a function whose result has as many elements as data says."""

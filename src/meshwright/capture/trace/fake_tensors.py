@@ -27,7 +27,7 @@ _STATE = ("_parameters", "_buffers")
 
 
 @contextmanager
-def faked(step: Step, arguments: Arguments) -> Iterator[Arguments]:
+def with_fake_tensors(step: Step, arguments: Arguments) -> Iterator[Arguments]:
     """The arguments, and meanwhile the step's own tensors, with none of them on meta."""
     places = list(_meta_places(step))
     meta_leaves = [leaf for leaf in pytree.tree_leaves(arguments) if _has_meta(leaf)]

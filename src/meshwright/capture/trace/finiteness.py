@@ -1,4 +1,4 @@
-"""Whether a read asks only if numbers are finite: `if not torch.isfinite(x).all()`.
+"""Finiteness checks (`if not torch.isfinite(x).all()`): whether a read asks only that.
 
 Enters: an exported program and which of its outputs was read. Leaves: yes or no. Libraries ask so
 to clamp what has overflowed (DETR and its kin); what a plan does is what the example does.

@@ -22,7 +22,7 @@ from torch.nn.modules import module as torch_module
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.nodes import kind_of_node
-from meshwright.capture.operators.source_lines import calling_line, is_the_user_s
+from meshwright.capture.operators.source_lines import calling_line, is_user_file
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import Attributes, Operator, OperatorGraph
 
@@ -64,7 +64,7 @@ def _is_known(file: str, module: nn.Module) -> bool:
     """Whether executors do what code in a file does with a module's mode; traces only look."""
     if file == dropout.__file__:
         return type(module) is nn.Dropout
-    part_of_model = Path(file).is_relative_to(_LAYERS) or is_the_user_s(Path(file))
+    part_of_model = Path(file).is_relative_to(_LAYERS) or is_user_file(Path(file))
     return file in _KNOWN or not part_of_model
 
 
@@ -113,8 +113,8 @@ def differing(
         other_graph = other()
     except InputError as error:
         return f"in {name} mode the model cannot be traced ({error.problem})"
-    ours = in_evaluation(graph) if training else graph
-    theirs = in_evaluation(other_graph) if training else other_graph
+    ours = evaluation_graph(graph) if training else graph
+    theirs = evaluation_graph(other_graph) if training else other_graph
     if training and any(map(_random, other_graph.operators)):
         # An executor that evaluates draws nothing.
         theirs = other_graph
@@ -125,7 +125,7 @@ def differing(
     return f"in {name} mode the model computes something else{place}{read}"
 
 
-def in_evaluation(graph: OperatorGraph) -> OperatorGraph:
+def evaluation_graph(graph: OperatorGraph) -> OperatorGraph:
     """What an executor computes in evaluation mode."""
     return msgspec.structs.replace(
         graph,

@@ -1,4 +1,4 @@
-"""Constructs of PyTorch run as the operators that they stand for, while a model is traced.
+"""Higher-order constructs (vmap, flex_attention, torch.compile) traced as plain operators.
 
 Enters: nothing, it is a context. Leaves: PyTorch as it was. `torch.vmap` and `flex_attention` are
 traced into the operators over whole batches that they compute by; `torch.compile` compiles nothing;
@@ -24,13 +24,13 @@ from torch.nn.attention import flex_attention
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
-from meshwright.capture.trace.attention_masks import as_in_training
+from meshwright.capture.trace.attention_masks import training_mask_patches
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
+def higher_order_constructs_replaced() -> Iterator[None]:
     """Trace within."""
-    replaced = (*_REPLACED, *as_in_training())
+    replaced = (*_REPLACED, *training_mask_patches())
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, function in replaced:
         setattr(owner, name, function)

@@ -1,5 +1,5 @@
-"""What a model's forward remembers in Python from one call to the next. Enters: a module that is
-traced. Leaves: nothing, or a sentence that names the attribute and the line that reads it.
+"""Python side effects: what a model's forward remembers from one call to the next. Enters: a module
+that is traced. Leaves: nothing, or a sentence that names the attribute and the line that reads it.
 
 A plan computes every step alike, from one trace. So attributes that forward writes must have no
 part in what a later call computes: counters, `if self.first:`, hidden states of the batch before.
@@ -109,7 +109,9 @@ class ChangedAttributes:
         self._state = _state(model)
         leaves = pytree.tree_leaves((inputs, named))
         tensors = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, Tensor)]
-        self._varying = {node for tensor in tensors if (node := node_of(tensor)) is not None}
+        self._varying = {
+            node for tensor in tensors if (node := fx_node_of_tensor(tensor)) is not None
+        }
 
     def _leave(self, model: nn.Module, inputs: object, output: object) -> None:
         self._refuse_new_state(model)
@@ -152,7 +154,7 @@ class ChangedAttributes:
         return not any(self._varies(leaf) for leaf in leaves)
 
     def _varies(self, value: Tensor) -> bool:
-        node = node_of(value)
+        node = fx_node_of_tensor(value)
         if node is None:
             return isinstance(value, torch._subclasses.FakeTensor)
         waiting, seen = [node], {node}
@@ -170,7 +172,7 @@ _ABSENT = object()
 
 
 @contextmanager
-def kept_as_they_are(model: nn.Module) -> Iterator[None]:
+def attributes_restored(model: nn.Module) -> Iterator[None]:
     """Every attribute is the same object afterwards, with the same content.
 
     `torch.export` gives modules copies of their containers, so that a dict that two of them share
@@ -263,7 +265,7 @@ def _state(model: nn.Module) -> Mapping[str, object]:
     return {name: tensor.untyped_storage()._cdata for name, tensor in tensors}
 
 
-def node_of(value: Tensor) -> fx.Node | None:
+def fx_node_of_tensor(value: Tensor) -> fx.Node | None:
     """The node of a trace that makes a tensor."""
     mode = get_proxy_mode()
     if mode is None:

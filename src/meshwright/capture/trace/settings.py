@@ -1,5 +1,5 @@
-"""What of a module decides what it computes, besides its tensors. Enters: a module. Leaves: of
-each of its modules class, plain attributes and code, as text.
+"""Module fingerprint: classes, attributes and code that decide what a model computes. Enters: a
+module. Leaves: of each of its modules class, plain attributes and code, as text.
 
 Plain are numbers, texts, functions and containers of them, and configurations (dataclasses,
 namespaces, those of Transformers), of which each is told once. Of code that is not a library's the
@@ -22,7 +22,7 @@ import msgspec
 import torch
 from torch import nn
 
-from meshwright.capture.operators.source_lines import is_the_user_s
+from meshwright.capture.operators.source_lines import is_user_file
 from meshwright.graph.traced import CHANGING, MODE, Alike, Settings
 
 OF_TORCH = frozenset(vars(nn.Module()))
@@ -190,7 +190,7 @@ def _code(cls: type) -> str:
 
 def _dumped(method: FunctionType) -> str:
     file = Path(method.__code__.co_filename)
-    if "site-packages" in file.parts or not is_the_user_s(file):
+    if "site-packages" in file.parts or not is_user_file(file):
         return ""
     try:
         return _written(ast.parse(textwrap.dedent(inspect.getsource(method))))

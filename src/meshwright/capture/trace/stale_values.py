@@ -1,4 +1,4 @@
-"""Stand-ins for what an earlier call of a forward pass has left in a module's attributes.
+"""Stale-value sentinels: stand-ins for what an earlier forward call left in attributes.
 
 Enters: an attribute's name and what it holds. Leaves: a `Stale`, which may be handed around and
 written into; whoever decides or computes with it is refused with the line that does. A container

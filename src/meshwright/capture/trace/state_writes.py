@@ -1,5 +1,5 @@
-"""State that a model's own forward writes. Enters: an exported program. Leaves: nothing, or a
-sentence that names the tensor and the line.
+"""Buffer mutation: state that a model's own forward writes (EMA, codebooks, queues). Enters: an
+exported program. Leaves: nothing, or a sentence that names the tensor and the line.
 
 A plan computes every step from the parameters and from buffers as they were given; what a step
 writes into them would be gone in the next (EMA, codebooks, queues, counters, `max_norm`). Let
@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from meshwright.base.errors import InputError
-from meshwright.capture.operators.nodes import kind_of_node, place, source_of_view, written_by
+from meshwright.capture.operators.nodes import kind_of_node, mutated_node, place, source_of_view
 
 COUNTER, STATISTIC = "num_batches_tracked", "running_mean"
 
@@ -61,7 +61,7 @@ def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
             )
 
 
-def refuse_lost_origins(program: ExportedProgram) -> None:
+def refuse_baked_constants(program: ExportedProgram) -> None:
     """Refuse a program that takes for a constant what forward computes of its inputs.
 
     `torch.export` refuses it itself, but for models whose inputs are fake tensors already. Tensors
@@ -96,7 +96,7 @@ def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:
 def _only_counts(write: fx.Node) -> bool:
     """Whether nobody reads a counter but who counts on, as each further call of its module does."""
     return all(
-        (written_by(user) is write and _only_counts(user))
+        (mutated_node(user) is write and _only_counts(user))
         or any(outer is write and _only_counts(inner) for inner, outer in _entering(user))
         for user in write.users
     )
@@ -136,7 +136,7 @@ def _written(node: fx.Node) -> fx.Node | None:
     if kind_of_node(node) == "instance_norm":
         statistic, follows = node.args[3], node.args[5]
         return statistic if isinstance(statistic, fx.Node) and follows else None
-    return written_by(node)
+    return mutated_node(node)
 
 
 def _root(node: fx.Node) -> fx.Node:

@@ -1,8 +1,8 @@
 """One trace of an example by `torch.export`, with what its Python code has read out of tensors.
 
 Enters: an example. Leaves: a `Trace`, on fake tensors. A model that branches on data is first run
-on its real inputs (`rehearsed`), so that the trace takes the branches that the example takes; a
-branch on random numbers alone takes the side with more operations (LayerDrop drops nothing).
+on its real inputs (`reads_on_real_inputs`), so that the trace takes the branches that the example
+takes; a branch on random numbers alone takes the side with more operations (LayerDrop drops none).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torch.utils import _pytree as pytree
 
 from meshwright.capture.operators.ctc import CtcLoss
 from meshwright.capture.source.example import MODEL, Example, Step
-from meshwright.capture.source.returning import taken_apart
+from meshwright.capture.source.returning import flatten_output
 from meshwright.capture.trace.data_reads import Number, ValueRead, ValueReader, values_needed
-from meshwright.capture.trace.fake_tensors import faked, is_on_meta
+from meshwright.capture.trace.fake_tensors import is_on_meta, with_fake_tensors
 from meshwright.capture.trace.modes import Reads
-from meshwright.capture.trace.plain_constructs import plainly
+from meshwright.capture.trace.plain_constructs import higher_order_constructs_replaced
 from meshwright.capture.trace.python_random import watched
-from meshwright.capture.trace.python_state import ChangedAttributes, kept_as_they_are
+from meshwright.capture.trace.python_state import ChangedAttributes, attributes_restored
 from meshwright.graph.returned import Returned
 
 Sides = Mapping[str, bool]
@@ -75,12 +75,12 @@ class _Watched(Step):
     def forward(self, *arguments: Any) -> object:
         """The output, what else is returned with a loss, and the tensors that were read."""
         self.watch.reader = reader = self.watch.fresh()
-        with plainly(), watched(reader), reader:
+        with higher_order_constructs_replaced(), watched(reader), reader:
             with CtcLoss() as ctc:
                 inputs, named, targets = arguments
                 output = self.model(*inputs, **named)
                 loss = self.loss_of(output, targets)
-                returned, tensors = (None, ()) if loss is output else taken_apart(output)
+                returned, tensors = (None, ()) if loss is output else flatten_output(output)
             self.watch.returned, loss = returned, ctc.gathered(loss)
         return pytree.tree_map(_plain, loss), tensors, tuple(read.tensor for read in reader.reads)
 
@@ -110,7 +110,7 @@ def _operations(example: Example, sides: Sides) -> int:
         return 0
 
 
-def rehearsed(example: Example, sides: Sides, *, turned: int | None = None) -> Known:
+def reads_on_real_inputs(example: Example, sides: Sides, *, turned: int | None = None) -> Known:
     """What a model reads on its real inputs; a read may be turned, to see what it decides."""
     reader = _run(example, lambda: ValueReader(sides=sides, turned=turned))
     return [(read.line, read.value) for read in reader.reads]
@@ -126,7 +126,10 @@ def _run(example: Example, reader: Callable[[], ValueReader]) -> ValueReader:
     kept = [(tensor, tensor.clone()) for tensor in state]
     with torch.random.fork_rng(), silent(), redirect_stdout(StringIO()):
         try:
-            with faked(step, arguments) as faked_inputs, ChangedAttributes(step, MODEL).watched():
+            with (
+                with_fake_tensors(step, arguments) as faked_inputs,
+                ChangedAttributes(step, MODEL).watched(),
+            ):
                 step(*faked_inputs)
         finally:
             for tensor, value in kept:
@@ -138,8 +141,14 @@ def replayed(example: Example, known: Known | None, sides: Sides) -> Trace:
     """The trace in which reads have these values; None if there are none."""
     step = _Watched(example, lambda: ValueReader(known, sides))
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
-    memory, modes, kept = ChangedAttributes(step, MODEL), Reads(), kept_as_they_are(step)
-    with silent(), faked(step, arguments) as faked_inputs, memory.watched(), modes.noted(), kept:
+    memory, modes, kept = ChangedAttributes(step, MODEL), Reads(), attributes_restored(step)
+    with (
+        silent(),
+        with_fake_tensors(step, arguments) as faked_inputs,
+        memory.watched(),
+        modes.noted(),
+        kept,
+    ):
         program = torch.export.export(step, faked_inputs, strict=False)
     reader = step.watch.reader
     return Trace(
@@ -165,7 +174,7 @@ def _with_values(example: Example, sides: Sides) -> Trace:
     except Exception as error:
         if values_needed(error) is None or not has_values(example):
             raise
-    return replayed(example, rehearsed(example, sides), sides)
+    return replayed(example, reads_on_real_inputs(example, sides), sides)
 
 
 @contextmanager

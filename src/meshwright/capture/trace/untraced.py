@@ -1,5 +1,5 @@
-"""Constructs of PyTorch that run and that no trace tells of. Enters: an example whose trace failed,
-and the error. Leaves: a sentence that names the construct, or nothing.
+"""Unsupported constructs: what PyTorch runs but `torch.export` cannot trace. Enters: an example
+whose trace failed, and the error. Leaves: a sentence that names the construct, or nothing.
 """
 
 from __future__ import annotations

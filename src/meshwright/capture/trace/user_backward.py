@@ -1,5 +1,5 @@
-"""Backward passes that users write themselves. Enters: a module, and its trace as it happens.
-Leaves: nothing, or a sentence that names the line.
+"""User-defined backward passes: custom `autograd.Function`s and hooks on gradients. Enters: a
+module, and its trace as it happens. Leaves: nothing, or a sentence that names the line.
 
 A graph holds what forward computes; its backward pass is the derivative of that. So an
 `autograd.Function` passes if its backward is that derivative (`derivative`), or becomes an operator
@@ -24,7 +24,12 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.autograd_functions import is_importable
-from meshwright.capture.operators.derivative import FunctionCall, described_call, doubt, unsettled
+from meshwright.capture.operators.derivative import (
+    FunctionCall,
+    described_call,
+    doubt,
+    nondeterminism,
+)
 from meshwright.capture.operators.source_lines import called_by_the_user, calling_line, line_of
 
 WITH_DETACH = (
@@ -35,7 +40,7 @@ ELSEWHERE = "remove it, and change gradients in the loop, between backward() and
 
 
 @contextmanager
-def own_backward_noted(
+def user_backward_checked(
     model: nn.Module, apart: Collection[type[Function]]
 ) -> Iterator[set[type[Function]]]:
     """Trace inside of this; refused is what a trace would lose.
@@ -89,7 +94,7 @@ def _refuse_alone(call: FunctionCall, problem: str | None) -> None:
             f"{named} has a backward that {problem}; a plan trains with that derivative",
             WITH_DETACH,
         )
-    reason = unsettled(call)
+    reason = nondeterminism(call)
     if reason is not None:
         raise InputError(
             f"{named} {reason}", "give it what it draws as an argument, drawn by torch.rand outside"

@@ -16,7 +16,13 @@ from meshwright.capture.transformers.classes import Choice, chosen_class, librar
 from meshwright.capture.transformers.config_file import is_configuration, read_configuration
 from meshwright.capture.transformers.inputs import Kinds, Sizes, example_inputs, notes_on
 from meshwright.capture.transformers.settings import Settings, configurations, joined
-from meshwright.capture.transformers.tiny import as_deep, by_heads, padded, shallow, shrunk
+from meshwright.capture.transformers.tiny import (
+    fewer_heads_settings,
+    narrow_settings,
+    padded,
+    shallow_settings,
+    small_settings,
+)
 from meshwright.capture.transformers.trials import first_that_runs
 
 BATCH = 8
@@ -52,7 +58,11 @@ def settings_of_class(source: Source, batch: int | None) -> tuple[Choice, object
         name, settings = read_configuration(name)
     choice = chosen_class(library(), name, options)
     # Some classes describe every layer, and refuse to have fewer.
-    smaller = (shrunk, as_deep, by_heads, shallow, padded) if tiny else (_as_they_are,)
+    smaller = (
+        (small_settings, narrow_settings, fewer_heads_settings, shallow_settings, padded)
+        if tiny
+        else (_as_they_are,)
+    )
     others = [
         lambda known, change=change: joined(settings, change(joined(known, settings)))
         for change in smaller

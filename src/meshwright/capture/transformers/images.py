@@ -1,4 +1,4 @@
-"""Images, videos and their places in a text, as a configuration of Transformers has them."""
+"""Image and video inputs of Transformers models, and their placeholder tokens in a text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the labels of a task look like. Enters: the name of a class, which says its task, and the
-inputs that were made for it. Leaves: labels, where Transformers computes a loss from them.
+"""Example labels of a Transformers task (classification, language modelling, ...). Enters: the name
+of a class, which says its task, and the inputs that were made for it. Leaves: labels, where
+Transformers computes a loss from them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sounds as a configuration of Transformers has them: waves, or features of frames."""
+"""Audio inputs of Transformers models: waveforms, or features of frames (spectrograms)."""
 
 from __future__ import annotations
 

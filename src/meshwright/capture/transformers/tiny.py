@@ -86,37 +86,37 @@ TOKEN = re.compile(r".*token_(id|index)|.*_(bos|eos|pad)_id")
 OF_LAYERS = re.compile(r".*(indices|layers)")
 
 
-def as_deep(settings: Mapping[str, Any]) -> dict[str, Any]:
+def narrow_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that make a configuration narrow, with all of its layers."""
     return _shrunk(settings, VOCABULARY)
 
 
-def shrunk(settings: Mapping[str, Any]) -> dict[str, Any]:
+def small_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that make a configuration small.
 
-    >>> shrunk({"num_hidden_layers": 32, "hidden_size": 4096, "hidden_dropout": 0.1, "name": "x"})
+    >>> small_settings({"num_hidden_layers": 32, "hidden_size": 4096, "hidden_dropout": 0.1})
     {'num_hidden_layers': 2, 'hidden_size': 64, 'hidden_dropout': 0.0}
     """
     return _shrunk(settings, max(LAYERS, *_named_layers(settings), 0))
 
 
-def by_heads(settings: Mapping[str, Any]) -> dict[str, Any]:
+def fewer_heads_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that make a configuration small and leave every head as wide as it is, for those
     that name parts of a head one by one (sections of rotary angles, say).
 
-    >>> by_heads({"num_attention_heads": 32, "hidden_size": 4096, "head_dim": 128})
+    >>> fewer_heads_settings({"num_attention_heads": 32, "hidden_size": 4096, "head_dim": 128})
     {'num_attention_heads': 4, 'hidden_size': 512}
     """
-    return _with_whole_heads(settings, shrunk(settings))
+    return _with_whole_heads(settings, small_settings(settings))
 
 
 def padded(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that make a configuration small, with a token of padding where it has none."""
     missing = "pad_token_id" in settings and settings["pad_token_id"] is None
-    return shrunk(settings) | ({"pad_token_id": 1} if missing else {})
+    return small_settings(settings) | ({"pad_token_id": 1} if missing else {})
 
 
-def shallow(settings: Mapping[str, Any]) -> dict[str, Any]:
+def shallow_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that leave a configuration as wide as it is, with few layers and words."""
     layers = max(LAYERS, *_named_layers(settings), 0)
     return _kept(

@@ -1,4 +1,4 @@
-"""Which small configuration of a class, with which inputs, its own forward pass takes.
+"""Trial runs: the first small configuration of a class that its own forward pass takes.
 
 Enters: configurations in the order in which they are wished for. Leaves: the first whose model runs
 on its example inputs. Sizes of a class have to fit together in ways that only its code knows, so

@@ -1,5 +1,5 @@
-"""What the branches of a trace decide. Enters: a trace and how to make a graph of it. Leaves: the
-graph, its guards, and warnings.
+"""Branch analysis: which data reads of a trace become guards, assertions or refusals. Enters: a
+trace and how to make a graph of it. Leaves: the graph, its guards, and warnings.
 
 A read that inputs decide becomes a guard. One that depends on parameters is turned, to see what
 the model does on its other side: if it raises an error, the read was an assertion, which is left
@@ -14,7 +14,7 @@ from meshwright.base.errors import InputError
 from meshwright.capture.source.example import Example
 from meshwright.capture.trace.data_reads import ValueRead
 from meshwright.capture.trace.finiteness import is_of_finiteness
-from meshwright.capture.trace.tracing import Trace, rehearsed, replayed
+from meshwright.capture.trace.tracing import Trace, reads_on_real_inputs, replayed
 from meshwright.capture.translation.guards import UndecidedError
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
@@ -76,7 +76,7 @@ def _is_assertion(example: Example, trace: Trace, number: int) -> bool:
     if read.asserted or not isinstance(read.value, bool):
         return read.asserted
     try:
-        rehearsed(example, trace.decided, turned=number)
+        reads_on_real_inputs(example, trace.decided, turned=number)
     except Exception:
         # Whatever the user's code raises: that is what an assertion does.
         return True
@@ -89,7 +89,7 @@ def _is_idle(
     """Whether the model computes the same if a read is turned."""
     if not isinstance(trace.reads[number].value, bool):
         return False
-    known = rehearsed(example, trace.decided, turned=number)
+    known = reads_on_real_inputs(example, trace.decided, turned=number)
     other = replayed(example, known, trace.decided)
     turned = graph(other, (None,) * len(other.reads))
     return canonical_hash(turned) == canonical_hash(plain)
@@ -97,7 +97,7 @@ def _is_idle(
 
 def _refusal(title: str, read: ValueRead) -> InputError:
     if read.counts:
-        return depends_on_data(title, _at(read.line))
+        return data_dependent_shape_error(title, _at(read.line))
     return InputError(
         f"model {title!r} branches on the values of a tensor{_at(read.line)}, and they depend on "
         "its parameters or on random numbers",
@@ -105,7 +105,7 @@ def _refusal(title: str, read: ValueRead) -> InputError:
     )
 
 
-def depends_on_data(title: str, place: str) -> InputError:
+def data_dependent_shape_error(title: str, place: str) -> InputError:
     """The sentence for a model that selects as many elements as its data says."""
     return InputError(
         f"the shape of what model {title!r} selects depends on data{place}",

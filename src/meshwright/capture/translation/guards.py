@@ -1,4 +1,4 @@
-"""From values that a forward pass has read to the guards of its graph.
+"""Guard generation, from the values that a forward pass has read.
 
 Enters: a translation and its reads. Leaves: guards, and the operators that judge them. A guard is
 judged by inputs and buffers alone, which every rank has whole. Of a read that depends on a

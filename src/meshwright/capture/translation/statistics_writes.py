@@ -1,5 +1,5 @@
-"""Running statistics that a plan cannot follow as the model does. Enters: a translation, and which
-operators a graph keeps of it. Leaves: nothing, or a sentence that names the line.
+"""Batch normalisation's running statistics: uses that a plan cannot follow. Enters: a translation,
+and which operators a graph keeps of it. Leaves: nothing, or a sentence that names the line.
 
 Batch normalisations write their running statistics while the graph knows these as they were before
 the step. So nobody else may read them, and no call may be left out beside others.

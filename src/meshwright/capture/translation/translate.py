@@ -1,5 +1,5 @@
-"""The walk over an exported program's nodes. Enters: a program. Leaves: `Applied` operators and the
-`State` they start from.
+"""Translation of `torch.export` nodes to operators, with in-place writes functionalized. Enters: a
+program. Leaves: `Applied` operators and the `State` they start from.
 
 Every node becomes the names of its results. Several results of one operator are its outputs; a
 write in place is a new tensor under the old one's name, and views of what was written are taken
@@ -20,28 +20,33 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from meshwright.capture.operators.aten import Described, attribute, described, tensors_in
-from meshwright.capture.operators.autocast import Autocast, casts_of, refuse_casts, region_of
+from meshwright.capture.operators.autocast import (
+    Autocast,
+    autocast_dtypes,
+    refuse_autocast_casts,
+    region_of,
+)
 from meshwright.capture.operators.composites import Composites, arguments_of
 from meshwright.capture.operators.forms import (
-    as_number,
     convolution_form,
-    equal_bags,
+    embedding_bag_form,
     is_number,
     number_of,
+    scalar_tensor_attributes,
 )
 from meshwright.capture.operators.names import Namer
 from meshwright.capture.operators.nodes import (
     is_tensor,
     layer_of,
-    memory_order,
+    mutated_node,
     root_of_view,
     source_of_view,
     spec_of,
+    stride_order,
     unsupported,
-    written_by,
 )
-from meshwright.capture.operators.writes import REVERSIBLE, written_through
-from meshwright.graph.counts import is_real
+from meshwright.capture.operators.writes import REVERSIBLE, functionalized_write
+from meshwright.graph.counts import is_differentiable
 from meshwright.graph.families import BUILT_IN
 from meshwright.graph.model import Attributes, Spec, Value
 
@@ -103,7 +108,7 @@ class Translation:
         """The names of a node's results as they are now."""
         if node in self._stale:
             self._stale.discard(node)
-            written = written_by(node)
+            written = mutated_node(node)
             if written is None:
                 self._take(node, self.program.graph_module)
             else:
@@ -122,7 +127,9 @@ class Translation:
             if not is_tensor(node):
                 self.found[node] = (None,)
             elif spec.kind is InputKind.CONSTANT_TENSOR and is_number(constant):
-                number: Described[str] = Described("scalar_tensor", (), as_number(constant))
+                number: Described[str] = Described(
+                    "scalar_tensor", (), scalar_tensor_attributes(constant)
+                )
                 self.found[node] = self._add(number, [spec_of(node, constant)], "")
             else:
                 path = (known_name or node.name).removeprefix(f"{self.root}." if self.root else "")
@@ -178,10 +185,10 @@ class Translation:
         if parts is None:
             self._take_call(node, overload, specs)
         else:
-            refuse_casts(node, self._autocast)
+            refuse_autocast_casts(node, self._autocast)
             owner = self.program.graph_module
             self.found[node] = tuple(self._inlined(parts, arguments_of(node), owner, None))
-        written = written_by(node)
+        written = mutated_node(node)
         if written is not None:
             self._write(written, node)
 
@@ -198,8 +205,8 @@ class Translation:
         """A node's call over the names of tensors, in the one form in which the graph has it."""
         call = described(overload, node.args, node.kwargs, is_tensor)
         if call.kind == "embedding_bag":
-            call = equal_bags(call)
-        casts = casts_of(node, self._autocast)
+            call = embedding_bag_form(call)
+        casts = autocast_dtypes(node, self._autocast)
         inputs = tuple(None if n is None else self._cast(n, casts.get(n)) for n in call.inputs)
         match call.kind, inputs:
             case (("copy" | "fill"), (str(target), str(value))):
@@ -215,7 +222,7 @@ class Translation:
                     "scalar_tensor", (), number_of(attributes["dtype"], attributes["self"])
                 )
             case "as_strided", (str(source),):
-                inputs = (self._permuted(source, memory_order(node), layer_of(node, self.root)),)
+                inputs = (self._permuted(source, stride_order(node), layer_of(node, self.root)),)
             case (("add" | "sub" | "mul" | "div"), (str(other),)) if "self" in dict(
                 call.attributes
             ):
@@ -286,7 +293,7 @@ class Translation:
         self.specs |= outputs
         differentiable = call.kind not in BUILT_IN or BUILT_IN[call.kind].differentiable
         if differentiable and not self.learnt.isdisjoint(filter(None, call.inputs)):
-            self.learnt |= {name for name, spec in outputs if is_real(spec.dtype)}
+            self.learnt |= {name for name, spec in outputs if is_differentiable(spec.dtype)}
         return names
 
     def _name(self, node: object) -> str:
@@ -305,7 +312,7 @@ class Translation:
         while (source := source_of_view(written)) is not None:
             if not isinstance(written.target, OpOverload):
                 raise unsupported(writer, "a write into one of several views", "write into one")
-            if written_by(written) is None:
+            if mutated_node(written) is None:
                 view = described(written.target, written.args, written.kwargs, is_tensor)
                 value = self._written_through(view, self._name(source), value, layer)
             self.found[source] = (value,)
@@ -321,7 +328,7 @@ class Translation:
         """The viewed tensor with the view's part replaced by a value."""
         spec = self.specs[source]
         if view.kind in REVERSIBLE:
-            call = written_through(view.kind, view.attributes, source, spec, value)
+            call = functionalized_write(view.kind, view.attributes, source, spec, value)
             return self._add(call, [spec], layer)[0]
         return self._scattered(view, source, value, layer)
 
@@ -370,7 +377,7 @@ class Translation:
                 writer = next(
                     candidate
                     for candidate in module.graph.nodes
-                    if written_by(candidate) is not None
+                    if mutated_node(candidate) is not None
                 )
                 self._write_out(outer, before, self._name(inner), writer, region.detached)
 

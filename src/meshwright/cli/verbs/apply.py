@@ -66,7 +66,7 @@ def apply_rules(
     import msgspec
 
     from meshwright.base.errors import InputError
-    from meshwright.base.files import require_writable, write_whole
+    from meshwright.base.files import require_writable, write_atomically
     from meshwright.report.json.rule_documents import applied_document
     from meshwright.report.text.rules import describe_applied
     from meshwright.rewrite.graphs.chain import apply_chain
@@ -98,7 +98,7 @@ def apply_rules(
     steps = list(zip(named, places, strict=True))
     applied = list(apply_chain(graph, steps, parameters, known))
     if output is not None:
-        write_whole(output, msgspec.json.encode(applied[-1].graph))
+        write_atomically(output, msgspec.json.encode(applied[-1].graph))
     if json:
         print_json(applied_document(applied))
     elif text:

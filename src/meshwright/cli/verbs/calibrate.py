@@ -107,11 +107,11 @@ def _name_prices(cluster: Cluster, prices: str, file: str) -> None:
     """Write a cluster's file so that its device is priced by what was measured."""
     import msgspec
 
-    from meshwright.base.files import write_whole
+    from meshwright.base.files import write_atomically
     from meshwright.cluster.toml import dump_cluster
 
     device = msgspec.structs.replace(cluster.device, prices=str(Path(prices).resolve()))
-    write_whole(file, dump_cluster(msgspec.structs.replace(cluster, device=device)).encode())
+    write_atomically(file, dump_cluster(msgspec.structs.replace(cluster, device=device)).encode())
 
 
 _DTYPES = ("float32", "bfloat16", "float16")

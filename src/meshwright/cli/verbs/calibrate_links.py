@@ -9,7 +9,7 @@ import typer
 
 from meshwright.cli.console import print_json
 from meshwright.cli.exits import Exit
-from meshwright.cli.options import chosen_cluster, require_place
+from meshwright.cli.options import chosen_cluster, require_output_path
 
 if TYPE_CHECKING:
     from meshwright.calibrate.link_calibration import Calibrated
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def calibrate_links(cluster: str, out: str | None, *, json: bool) -> None:
     """Measure the links of a cluster here, or as one of the ranks that torchrun started."""
-    from meshwright.calibrate.link_calibration import calibrate_links_here
+    from meshwright.calibrate.link_calibration import calibrate_links_locally
     from meshwright.run.launch.torchrun import started_by_torchrun
 
     if started_by_torchrun():
@@ -27,7 +27,7 @@ def calibrate_links(cluster: str, out: str | None, *, json: bool) -> None:
     described, file = chosen_cluster(cluster, None, None, None), _file(cluster, out)
     words = ["meshwright", "calibrate", "--links", "--cluster", cluster]
     command = shlex.join([*words, *(["--out", out] if out is not None else [])])
-    _finish(calibrate_links_here(described, command), file, json)
+    _finish(calibrate_links_locally(described, command), file, json)
 
 
 def _as_a_rank(name: str, out: str | None, json: bool) -> None:
@@ -35,7 +35,7 @@ def _as_a_rank(name: str, out: str | None, json: bool) -> None:
     import torch.distributed as dist
 
     from meshwright.base.errors import InputError
-    from meshwright.calibrate.link_calibration import calibrate_links_together
+    from meshwright.calibrate.link_calibration import calibrate_links_between_ranks
     from meshwright.run.launch.torchrun import joined, together
 
     def load() -> Cluster:
@@ -48,7 +48,7 @@ def _as_a_rank(name: str, out: str | None, json: bool) -> None:
     with joined() as device:
         first = dist.get_rank() == 0
         try:
-            done = calibrate_links_together(load, device)
+            done = calibrate_links_between_ranks(load, device)
             together(lambda: _finish(done, _file(name, out), json) if first else None)
         except InputError as error:
             well = False
@@ -68,17 +68,17 @@ def _file(cluster: str, out: str | None) -> str:
             f"cluster {cluster!r} is of the catalogue", "give --out FILE.toml for what is measured"
         )
     file = cluster if out is None else out
-    require_place("--out", file)
+    require_output_path("--out", file)
     return file
 
 
 def _finish(done: Calibrated, file: str, json: bool) -> None:
-    from meshwright.base.files import write_whole
+    from meshwright.base.files import write_atomically
     from meshwright.cluster.toml import dump_cluster
     from meshwright.report.documents import cluster_document
     from meshwright.report.text.drawing import draw_cluster
 
-    write_whole(file, dump_cluster(done.cluster).encode())
+    write_atomically(file, dump_cluster(done.cluster).encode())
     for warning in done.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     if json:

@@ -8,7 +8,7 @@ import typer
 
 from meshwright.cli import check_options as own
 from meshwright.cli import plan_options
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.exits import Exit
 from meshwright.cli.options import (
     BackendOption,
@@ -97,7 +97,7 @@ def check(
     own.require_own_software(software, written)
     source = with_sequence(own.chosen_model(named, written), seq)
     graph = captured_graph(source, own.chosen_batch(batch, written, source), dtype or written.dtype)
-    with share_bar("checking (the first time compiles for a minute or two)"):
+    with progress_bar("checking (the first time compiles for a minute or two)"):
         checked = judge(written, graph, machine, limit, backend=library, better=better)
     if better and plan and not checked.interrupted:
         checked = _with_plan(checked, graph, allowed, library, seed)
@@ -115,7 +115,7 @@ def _with_plan(
     checked: Checked, graph: OperatorGraph, budget: Budget, backend: Backend, seed: int
 ) -> Checked:
     """The answer with the plan of the joint search, which starts from the best configuration."""
-    from meshwright.base.processes import most_processes
+    from meshwright.base.processes import available_cores
     from meshwright.plan.options import Options
     from meshwright.search.joint.planner import best_plan
     from meshwright.search.joint.request.question import PlanRequest
@@ -127,13 +127,13 @@ def _with_plan(
         memory=checked.memory,
         training=Options(optimizer=config.optimizer, mixed=config.mixed),
     )
-    with share_bar("looking for a better plan") as show:
+    with progress_bar("looking for a better plan") as show:
         planned = best_plan(
             question,
             budget,
             backend=backend,
             seed=seed,
-            cores=most_processes(),
+            cores=available_cores(),
             start=start,
             progress=lambda now: show(now.used, now.doing),
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import JsonOption, TopOption, require_lines
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def diff(
     from meshwright.report.text.differences import contrast_document
     from meshwright.simulate.simulation import simulate
 
-    with share_bar("simulating (the first time compiles for a minute or two)"):
+    with progress_bar("simulating (the first time compiles for a minute or two)"):
         contrasted = contrast(*map(simulate, plans))
     if json:
         print_json(contrast_document(contrasted, (one, other)))

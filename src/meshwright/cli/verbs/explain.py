@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import JsonOption, TopOption, require_lines
 from meshwright.cli.plan_options import MemoryOption, chosen_memory
 
@@ -59,7 +59,7 @@ def explain(
 
     from meshwright.configs.explain_plan import explained_beside_recipes
 
-    with share_bar("explaining (the first time compiles for a minute or two)") as show:
+    with progress_bar("explaining (the first time compiles for a minute or two)") as show:
         explained = explained_beside_recipes(
             loaded, seconds=SECONDS, memory=limit, budget=searches, progress=show
         )

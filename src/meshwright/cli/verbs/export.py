@@ -53,7 +53,7 @@ def _written(exported_plan: Exported, out: str) -> tuple[str, str]:
     from pathlib import Path
 
     from meshwright.base.errors import InputError
-    from meshwright.base.files import write_whole
+    from meshwright.base.files import write_atomically
 
     folder = Path(out)
     try:
@@ -67,5 +67,5 @@ def _written(exported_plan: Exported, out: str) -> tuple[str, str]:
         place = folder / name
         if not place.is_file() or place.read_bytes() != text.encode():
             before += set_aside(str(place))
-            write_whole(place, text.encode())
+            write_atomically(place, text.encode())
     return str(folder), before

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import JsonOption
 from meshwright.cli.rule_options import (
     JobsOption,
@@ -61,15 +61,15 @@ def generate_rules(
     """
     from functools import partial
 
-    from meshwright.base.files import require_writable, write_whole
+    from meshwright.base.files import require_writable, write_atomically
     from meshwright.base.units import counted, format_seconds
     from meshwright.report.json.rule_documents import generated_document
     from meshwright.report.text.rules import table_of_tallies
-    from meshwright.rewrite.generate.sets import chosen_set
+    from meshwright.rewrite.generate.sets import operator_set
     from meshwright.rewrite.language.definitions import DEFINITIONS
     from meshwright.rewrite.language.text import lines
     from meshwright.rewrite.library.reading import read_operators
-    from meshwright.rewrite.verify.verdict import is_certain
+    from meshwright.rewrite.verify.verdict import has_proof
 
     require_seconds(seconds)
     if output is not None:
@@ -78,8 +78,8 @@ def generate_rules(
     if forms:
         rules, document, summary = _forms(definitions, seconds, jobs)
     else:
-        templates = chosen_set(set_, definitions)
-        certain = partial(is_certain, known={**DEFINITIONS, **definitions}, seconds=seconds)
+        templates = operator_set(set_, definitions)
+        certain = partial(has_proof, known={**DEFINITIONS, **definitions}, seconds=seconds)
         generated, taken = _enumerated(templates, size, certain, definitions, jobs, _folder(resume))
         rules = _general(generated.rules, certain) if general else generated.rules
         document = generated_document(rules, generated, taken)
@@ -92,7 +92,7 @@ def generate_rules(
                 raise KeyboardInterrupt
             summary.append("Interrupted: these are the rules so far; --resume DIR goes on.")
     if output is not None:
-        write_whole(output, lines(rules).encode())
+        write_atomically(output, lines(rules).encode())
     if json:
         print_json(document)
     else:
@@ -110,7 +110,7 @@ def _forms(
     from meshwright.rewrite.verify.many import judge
 
     candidates = [rule for one in (definitions or DEFINITIONS).values() for rule in forms(one)]
-    with share_bar("proving") as show:
+    with progress_bar("proving") as show:
         judged = judge(
             candidates,
             {**DEFINITIONS, **definitions},
@@ -143,7 +143,7 @@ def _enumerated(
     from meshwright.rewrite.language.definitions import DEFINITIONS
 
     begin = time.perf_counter()
-    with share_bar("enumerating") as show:
+    with progress_bar("enumerating") as show:
         generated = generate(
             templates,
             size,
@@ -158,12 +158,12 @@ def _enumerated(
 
 def _general(rules: Sequence[Rule], certain: Prove) -> tuple[Rule, ...]:
     """Each rule for any rank and degree, where that is proved."""
-    from meshwright.rewrite.generate.general import generalised
+    from meshwright.rewrite.generate.general import most_general_rule
 
     general_rules = []
-    with share_bar("any rank and degree") as show:
+    with progress_bar("any rank and degree") as show:
         for number, rule in enumerate(rules, 1):
-            general_rules.append(generalised(rule, certain))
+            general_rules.append(most_general_rule(rule, certain))
             show(number / len(rules), f"any rank and degree: {number} of {len(rules)}")
     return tuple(general_rules)
 

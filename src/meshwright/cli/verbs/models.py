@@ -47,9 +47,9 @@ def models(
     figures = [figure.with_optimizer(kind) for figure in known.values()]
     batches = {name: figure.batch for name, figure in known.items()}
     if json:
-        from meshwright.report.documents import figures_document
+        from meshwright.report.documents import model_document
 
-        print_json({"models": [figures_document(one, batches[one.name]) for one in figures]})
+        print_json({"models": [model_document(one, batches[one.name]) for one in figures]})
     else:
         from meshwright.report.tables import table_of_models
 
@@ -86,10 +86,10 @@ def capture(
     import msgspec
 
     from meshwright.base.errors import InputError
-    from meshwright.base.files import write_whole
+    from meshwright.base.files import write_atomically
     from meshwright.cost.figures import model_figures
     from meshwright.cost.memory import OPTIMIZERS
-    from meshwright.report.documents import figures_document
+    from meshwright.report.documents import model_document
     from meshwright.report.words import describe_model
     from meshwright.search.find import with_sequence
 
@@ -98,10 +98,10 @@ def capture(
         raise InputError(f"--batch is {batch}", "give 1 or more")
     graph = captured_graph(with_sequence(model, seq), batch, operators=defined_operators(operators))
     if save is not None:
-        write_whole(save, msgspec.json.encode(graph))
+        write_atomically(save, msgspec.json.encode(graph))
     figures = model_figures(graph, kind, mixed=mixed, recompute=recompute)
     if json:
-        print_json(figures_document(figures, batch))
+        print_json(model_document(figures, batch))
     elif text:
         print(graph)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.cli import plan_options as own
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import (
     BackendOption,
     BatchOption,
@@ -96,7 +96,7 @@ def plan(
     """
     import msgspec
 
-    from meshwright.base.processes import most_processes
+    from meshwright.base.processes import available_cores
     from meshwright.cli.verbs.plan_islands import (
         islands_as_run,
         plan_on_islands,
@@ -104,7 +104,7 @@ def plan(
     )
     from meshwright.cluster.model import Cluster
     from meshwright.cost.backend import backend_named
-    from meshwright.explain.confirm import start_under
+    from meshwright.explain.confirm import warm_start_under_constraints
     from meshwright.plan.file import save_plan
     from meshwright.rewrite.verify.user_rules import user_rules
     from meshwright.search.find import with_sequence
@@ -138,7 +138,7 @@ def plan(
             model=model,
             backend=backend,
             seed=seed,
-            cores=cores or most_processes(),
+            cores=cores or available_cores(),
             path=path,
             json=json,
         )
@@ -147,7 +147,7 @@ def plan(
     own.require_devices(devices, machine)
     if goal == "device-hours" and devices is None:
         devices = machine.devices
-    workers = cores or most_processes()
+    workers = cores or available_cores()
     own.require_target(target, devices, start)
     programs = programs and target is None
     how = _How(
@@ -157,7 +157,7 @@ def plan(
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
     constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
-    first = None if first is None else start_under(first, constraints)
+    first = None if first is None else warm_start_under_constraints(first, constraints)
     graph = captured_graph(model, batch, dtype, defined_operators(operators))
     question = PlanRequest(
         graph=graph,
@@ -211,7 +211,7 @@ def _searched(question: PlanRequest, how: _How, start: Plan | None) -> tuple[Pla
     from meshwright.configs.find_plan import beside, plan_beside_recipes, recipes_for
     from meshwright.search.joint.machines import best_of_devices
 
-    with share_bar("planning (the first time compiles for a minute or two)") as show:
+    with progress_bar("planning (the first time compiles for a minute or two)") as show:
         if how.target is not None:
             from meshwright.export.plan_for import plan_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import as_run, set_aside
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def plan_on_islands(
     from meshwright.search.islands.question import IslandQuestion
 
     question = IslandQuestion(graph=graph, cluster=machine, training=training)
-    with share_bar("planning (the first time compiles for a minute or two)") as show:
+    with progress_bar("planning (the first time compiles for a minute or two)") as show:
         planned = best_island_plan(
             question, budget, backend=backend_named(backend), seed=seed, cores=cores, progress=show
         )

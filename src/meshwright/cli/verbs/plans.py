@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import (
     BackendOption,
     BatchOption,
@@ -24,7 +24,7 @@ from meshwright.cli.options import (
     chosen,
     chosen_budget,
     chosen_cluster,
-    require_place,
+    require_output_path,
     require_places,
     set_aside,
 )
@@ -71,11 +71,11 @@ def simulate(
     import msgspec
 
     from meshwright.base.errors import InputError
-    from meshwright.base.files import write_whole
+    from meshwright.base.files import write_atomically
     from meshwright.plan.file import load_plan
     from meshwright.plan.fits import require_cluster
 
-    require_place("--trace", trace)
+    require_output_path("--trace", trace)
     before = ""
     engine = chosen(engine, ("full", "reference", "delta"), "--engine")
     if cluster is None and (resize or nodes is not None or gpus is not None):
@@ -99,7 +99,7 @@ def simulate(
     simulation = simulated(loaded, engine=ENGINES[engine])
     if trace is not None:
         before = set_aside(trace)
-        write_whole(trace, msgspec.json.encode(trace_document(simulation)))
+        write_atomically(trace, msgspec.json.encode(trace_document(simulation)))
     if json:
         print_json(plans.simulation_document(simulation, engine))
         return
@@ -172,7 +172,7 @@ def compare(
     from meshwright.report.text import plans
     from meshwright.search.compare import compare as side_by_side
 
-    with share_bar("simulating baselines (the first time compiles for a minute or two)") as show:
+    with progress_bar("simulating baselines (the first time compiles for a minute or two)") as show:
         comparison = side_by_side(
             graph,
             machine,

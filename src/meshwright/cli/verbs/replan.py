@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli import plan_options as own
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import (
     JsonOption,
     SlowOption,
@@ -46,7 +46,7 @@ def replan(
     Example:  meshwright replan plan.json --without process3 --budget 2s --out left.json
     """
     from meshwright.base.errors import InputError
-    from meshwright.base.processes import most_processes
+    from meshwright.base.processes import available_cores
     from meshwright.cluster.degraded import degraded
     from meshwright.plan.island_plan import is_island_plan, load_island_plan
 
@@ -59,13 +59,13 @@ def replan(
     gone = [part for text in without or () for part in text.split(",")]
     left = degraded(old.cluster, gone, slow_parts(slow))
     graph, training, backend = _asked(old)
-    with share_bar("planning for what is left") as show:
+    with progress_bar("planning for what is left") as show:
         step, words = _searched(
             graph,
             left,
             training,
             path,
-            how=(allowed, backend, seed, cores or most_processes()),
+            how=(allowed, backend, seed, cores or available_cores()),
             names=(old.model, _batch(old)),
             show=show,
         )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import JsonOption, require_place, require_places, set_aside
+from meshwright.cli.console import print_json, print_parts, progress_bar
+from meshwright.cli.options import JsonOption, require_output_path, require_places, set_aside
 from meshwright.cli.plan_options import PapersOption
 from meshwright.cli.verbs.explain import SEARCHES, SearchesOption, chosen_searches
 
@@ -72,7 +72,7 @@ def report(
     from meshwright.explain.evaluate_plan import judged
     from meshwright.simulate.simulation import prices_of
 
-    with share_bar("simulating baselines (the first time compiles for a minute or two)"):
+    with progress_bar("simulating baselines (the first time compiles for a minute or two)"):
         planned = judged(loaded, baselines=papers)
         known = recipes(
             loaded.graph,
@@ -100,7 +100,7 @@ def chosen_place(out: str | None) -> str:
     from meshwright.report.page.page import looks_like_report
 
     path = out or DEFAULT
-    require_place("--out", path)
+    require_output_path("--out", path)
     if out is None and Path(path).exists() and not looks_like_report(path):
         raise InputError(f"{path!r} is there already and is no report", "name a file with --out")
     return path
@@ -123,19 +123,19 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
     """
     import time
 
-    from meshwright.configs.find_plan import known_plan
+    from meshwright.configs.find_plan import fastest_recipe
     from meshwright.cost.backend import backend_named
     from meshwright.cost.tables import pricer_of
-    from meshwright.explain.confirm import confirmed
+    from meshwright.explain.confirm import confirm_decisions
     from meshwright.explain.decisions import explain
-    from meshwright.explain.replan import replanned, unanswered
+    from meshwright.explain.replan import changes_not_replanned, replanned
     from meshwright.explain.what_if import helps
 
     reasons, (plan, prediction), question = NOTHING, planned.best, planned.question
     if planned.stopped == "interrupted":
         return reasons
     try:
-        with share_bar("explaining") as show:
+        with progress_bar("explaining") as show:
             end = time.monotonic() + EXPLAINING
             reasons = Reasons(helps=helps(plan, question.memory, lambda: time.monotonic() > end))
             decisions = explain(
@@ -149,17 +149,17 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
             if searches is None:
                 return reasons
             progress = partial(show, 1.0)
-            for confirming in confirmed(
+            for confirming in confirm_decisions(
                 plan, question, decisions, searches, step=prediction.step, told=progress
             ):
                 reasons = reasons._replace(decisions=confirming)
-            known = partial(known_plan, searches, backend_named(plan.backend))
+            known = partial(fastest_recipe, searches, backend_named(plan.backend))
             for what_if in replanned(
                 plan, question, searches, progress, helps=reasons.helps, known=known
             ):
                 reasons = reasons._replace(
                     what_ifs=(*reasons.what_ifs, what_if),
-                    helps=unanswered(reasons.helps, [what_if]),
+                    helps=changes_not_replanned(reasons.helps, [what_if]),
                 )
     except KeyboardInterrupt:
         pass
@@ -176,7 +176,7 @@ def write(
     """The report and the trace of the best plan, as far as they are wanted."""
     import msgspec
 
-    from meshwright.base.files import write_whole
+    from meshwright.base.files import write_atomically
     from meshwright.report.json.trace import trace_document
     from meshwright.report.page.page import page
     from meshwright.simulate.simulation import simulate
@@ -192,6 +192,6 @@ def write(
             helps=reasons.helps,
             what_ifs=reasons.what_ifs,
         )
-        write_whole(report, text.encode())
+        write_atomically(report, text.encode())
     if trace is not None:
-        write_whole(trace, msgspec.json.encode(trace_document(simulation)))
+        write_atomically(trace, msgspec.json.encode(trace_document(simulation)))

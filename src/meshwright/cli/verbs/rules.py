@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import new_console, print_json, print_parts, share_bar
+from meshwright.cli.console import new_console, print_json, print_parts, progress_bar
 from meshwright.cli.options import JsonOption
 from meshwright.cli.rule_options import (
     JobsOption,
@@ -124,7 +124,7 @@ def verify_rules(
 
     Example:  meshwright rules verify found.rules --certify found.json
     """
-    from meshwright.base.files import require_writable, write_whole
+    from meshwright.base.files import require_writable, write_atomically
     from meshwright.base.units import counted
     from meshwright.report.json.rule_documents import verdicts_document
     from meshwright.report.text.rules import describe_tally, table_of_verdicts
@@ -138,7 +138,7 @@ def verify_rules(
     known = known_operators(operators)
     whole = RuleFile(shipped_rules()) if file is None else read_rules(file, known)
     limited = RuleFile(whole.rules[:limit], whole.published)
-    with share_bar("starting") as show:
+    with progress_bar("starting") as show:
         judged = judge(
             limited.rules,
             known,
@@ -150,7 +150,7 @@ def verify_rules(
     if not judged.verdicts and judged.stopped == "interrupted":
         raise KeyboardInterrupt
     if certify is not None:
-        write_whole(certify, certificates_text(certificates(judged, known)).encode())
+        write_atomically(certify, certificates_text(certificates(judged, known)).encode())
     if json:
         print_json(verdicts_document(judged))
     else:

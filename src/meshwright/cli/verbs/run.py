@@ -165,14 +165,14 @@ def _under_torchrun(task: TrainingTask, backend: str | None) -> _Ran | None:
     import torch
     import torch.distributed as dist
 
-    from meshwright.run.launch.torchrun import joined, ranks_here, together
+    from meshwright.run.launch.torchrun import joined, local_world_size, together
     from meshwright.run.training import RunListener, train
 
     with joined(backend) as device:
         if device.type == "cpu":
             torch.set_num_threads(1)
         first = dist.get_rank() == 0
-        sharing = 1 if device.type == "cuda" else ranks_here()
+        sharing = 1 if device.type == "cuda" else local_world_size()
         prediction = together(lambda: _predicted(task.plan, device, sharing) if first else None)
         measured = train(task, RunListener(_tell_step, _tell_compiled))
     return None if prediction is None else _Ran(prediction, measured)
@@ -184,9 +184,9 @@ def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
 
     from meshwright.base.errors import InputError
     from meshwright.base.units import counted
-    from meshwright.calibrate.link_calibration import torchrun_words
+    from meshwright.calibrate.link_calibration import torchrun_command
     from meshwright.plan.model import Measurement
-    from meshwright.run.launch.gpus import gpus_for, sharing_service
+    from meshwright.run.launch.gpus import gpus_for, mps_service
     from meshwright.run.launch.ranks import Home, RankError, run_ranks
     from meshwright.run.training import RunListener, train
 
@@ -195,7 +195,7 @@ def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
     if ranks > MOST_RANKS:
         raise InputError(
             f"the plan is for {counted(ranks, 'device')}, too many for one machine",
-            f"on each machine give: {torchrun_words(task.plan.cluster)} meshwright run PLAN",
+            f"on each machine give: {torchrun_command(task.plan.cluster)} meshwright run PLAN",
         )
     gpus = 0 if ranks_per_gpu is None else gpus_for(ranks, ranks_per_gpu)
     device = torch.device("cuda" if gpus else "cpu")
@@ -203,7 +203,7 @@ def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
     try:
         # Ranks watch each other, so that none of them is waited for in vain.
         home = Home(gpus=gpus)
-        with sharing_service() if 0 < gpus < ranks else nullcontext():
+        with mps_service() if 0 < gpus < ranks else nullcontext():
             measurement = run_ranks(train, task, listener, ranks=ranks, home=home, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)

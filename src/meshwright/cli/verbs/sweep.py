@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.options import JsonOption, chosen
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _outcomes(
     kept = None if results is None else Results(results)
     rows: dict[Job, JobRow | Failed] = {} if kept is None else dict(kept.load())
     left = [job for job in jobs if job not in rows]
-    with share_bar(f"planning {len(left)} of {len(jobs)} jobs") as show:
+    with progress_bar(f"planning {len(left)} of {len(jobs)} jobs") as show:
 
         def tell(job: Job, row: JobRow | Failed) -> None:
             rows[job] = row

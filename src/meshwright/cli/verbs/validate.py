@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, progress
-from meshwright.cli.options import JsonOption, require_place
+from meshwright.cli.options import JsonOption, require_output_path
 
 if TYPE_CHECKING:
     from meshwright.graph.model import OperatorGraph
@@ -184,7 +184,7 @@ def validate_published(
     from meshwright.validate.published.rows import load_published
     from meshwright.validate.published.summary import summarize_published
 
-    require_place("--bands", bands)
+    require_output_path("--bands", bands)
     wanted = [row for row in load_published(rows) if source is None or source in row.source]
     verdicts = []
 
@@ -199,11 +199,11 @@ def validate_published(
     if bands is not None:
         import msgspec
 
-        from meshwright.base.files import write_whole
+        from meshwright.base.files import write_atomically
         from meshwright.validate.bands import bands_of
 
         text = msgspec.json.format(msgspec.json.encode(bands_of(verdicts)), indent=1)
-        write_whole(bands, text + b"\n")
+        write_atomically(bands, text + b"\n")
     if json:
         print_json(published_document(verdicts, summary))
         return

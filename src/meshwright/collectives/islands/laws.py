@@ -1,4 +1,4 @@
-"""The laws of crossings, island by island: when programs over unequal groups are right.
+"""Semantics of collectives between islands: when programs over unequal groups are right.
 
 Inside an island nothing is new: its state is that of `collectives.laws`, an entry for each set of
 non-zero coordinates along its own levels, and P²'s collectives act on it. Two numbers come besides

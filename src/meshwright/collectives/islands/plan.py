@@ -1,6 +1,6 @@
-"""A program over unequal groups together with what it is for. Enters: a sum of islands and how much
-is summed up. Leaves: an `IslandReductionPlan`, checked by both judges, so that a communication
-library can carry it out. It knows of none.
+"""`IslandReductionPlan`: a verified program over unequal groups, and what it is for. Enters: a sum
+of islands and how much is summed up. Leaves: an `IslandReductionPlan`, checked by both judges, so
+that a communication library can carry it out. It knows of none.
 """
 
 from __future__ import annotations

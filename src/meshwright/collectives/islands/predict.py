@@ -1,4 +1,4 @@
-"""The time of a program over unequal groups, and the cheapest program.
+"""Predicted time of programs over unequal groups; the cheapest by Pareto shortest paths.
 
     T = Σ over phases of max over islands of (Σ of the island's steps)
       + Σ over crossings of max over islands of (the crossing as if all islands were like it)

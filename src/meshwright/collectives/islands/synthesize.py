@@ -279,11 +279,11 @@ def synthesize_islands(
     space = IslandMoveSpace(cluster)
     for signature, walks in space.walks(limit):
         for chosen in product(*walks):
-            if of_use(tuple(walk.learns for walk in chosen)):
+            if are_crossings_useful(tuple(walk.learns for walk in chosen)):
                 yield space.program(signature, chosen)
 
 
-def of_use(learns: Sequence[Learns]) -> bool:
+def are_crossings_useful(learns: Sequence[Learns]) -> bool:
     """Whether every crossing is of use to some island."""
     return all(any(flags) for flags in zip(*learns, strict=True))
 

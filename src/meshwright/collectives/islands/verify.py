@@ -1,5 +1,5 @@
-"""Both judges' word on a program over unequal groups. Enters: a sum of islands, a program. Leaves:
-what is wrong with it, or None.
+"""Verification of programs over unequal groups, by the laws and both judges. Enters: a sum of
+islands, a program. Leaves: what is wrong with it, or None.
 
 The laws say first whether it is in the language at all: what crosses is whole, and islands agree.
 Then the judges replay what `lowering` makes of it, on chunks of unequal size, by the printed rules

@@ -1,4 +1,5 @@
-"""Measured prices of a device. Enters: a device. Leaves: the table that it names, a pricer by it.
+"""Operator pricer of a device, from the profile table that it names. Enters: a device. Leaves: the
+table that it names, a pricer by it.
 
 Tables of devices that we calibrated come with Meshwright, in this folder.
 """

@@ -1,4 +1,4 @@
-"""The family of an operator: by its kind, or by the line of index notation that it carries.
+"""Operator family lookup: by kind, or by the index notation that an operator carries.
 
 There is no registry: what a user tells of an operator stands in its attribute `definition`, so it
 goes wherever the operator goes, into plan files and other processes (decision 0023).
@@ -66,6 +66,6 @@ def family_of(operator: Call | Operator) -> Family:
     return defined_by(line) if isinstance(line, str) else _OPAQUE
 
 
-def is_known(operator: Call | Operator) -> bool:
+def has_family(operator: Call | Operator) -> bool:
     """Whether somebody told about an operator."""
     return family_of(operator) is not _OPAQUE

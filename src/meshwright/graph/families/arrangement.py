@@ -1,4 +1,4 @@
-"""The same elements in another order: permute, transpose, t, flip, roll.
+"""Permutations of dims and elements: permute, transpose, t, flip, roll.
 
 Dims move, so a cut of an output dim is a cut of the input dim it came from. Dims along which
 elements change places (flip, roll) stay whole.

@@ -62,7 +62,7 @@ def window_count(size: int, halo: Halo, ceil: bool = False) -> int:
     return count - 1 if (count - 1) * halo.stride >= size + halo.before else count
 
 
-def edges_of_piece(
+def padding_of_piece(
     halos: tuple[Halo, ...], moved: int, halo: Halo, start: int, stop: int, size: int
 ) -> tuple[int, ...]:
     """The `edges` of a piece that is cut along spatial dim `moved`."""
@@ -150,7 +150,7 @@ class Convolution(Family):
             return piece_of_groups(call, split, start, stop)
         x = tensor(call, 0).shape
         moved = dim - (len(x) - self._spatial)
-        edges = edges_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
+        edges = padding_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
         return replaced(call.attributes, edges=edges, padding=0)
 
 
@@ -232,7 +232,7 @@ class TransposedConvolution(Family):
             return piece_of_groups(call, split, start, stop)
         x = tensor(call, 0).shape
         moved = dim - (len(x) - self._spatial)
-        edges = edges_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
+        edges = padding_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
         return replaced(call.attributes, edges=edges, padding=0, output_padding=0)
 
 

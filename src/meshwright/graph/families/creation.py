@@ -1,4 +1,4 @@
-"""Tensors from nothing: full, zeros, ones, empty, arange, eye ... and their `new_` forms.
+"""Creation operators: full, zeros, ones, empty, arange, eye ... and their `new_` forms.
 
 A constant may be cut along every dim; the others are cheap and stay whole on every device.
 """

@@ -1,4 +1,4 @@
-"""Operators of a user's own, told by their line of index notation (attribute `definition`).
+"""User-defined operators, described in index notation (attribute `definition`).
 
     swiglu(x, y)[i..] = silu(x[i..]) * y[i..]
     scaled[s](x, w)[i.., o] = sum(k) s * x[i.., k] * w[o, k]
@@ -35,7 +35,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.meaning import require_meaning
+from meshwright.graph.meaning import require_valid_notation
 from meshwright.graph.model import Attributes, Call, Spec
 from meshwright.graph.notation import (
     Apply,
@@ -65,7 +65,7 @@ def defined_by(line: str) -> Defined:
     True
     """
     definition = parse_definition(line)
-    require_meaning(definition)
+    require_valid_notation(definition)
     return Defined(definition)
 
 

@@ -1,4 +1,4 @@
-"""Tables of vectors: embedding and embedding_bag.
+"""Embedding tables: embedding and embedding_bag.
 
     dim                 role        cuts
     index dims, bags    sample (the first), attribute
@@ -32,7 +32,7 @@ from meshwright.graph.family import (
 from meshwright.graph.model import ITEM_BYTES, Attributes, Call, Spec
 
 
-def rows_read(call: Call) -> Bytes:
+def embedding_traffic(call: Call) -> Bytes:
     """Indices, one row of the table for each of them, and what comes out."""
     table, indices = tensor(call, 0), tensor(call, 1)
     row = table.shape[1] * ITEM_BYTES[table.dtype]
@@ -94,7 +94,7 @@ class Embedding(Family):
 
     def traffic(self, call: Call) -> Bytes:
         """The rows that are read."""
-        return rows_read(call)
+        return embedding_traffic(call)
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The indices."""
@@ -151,7 +151,7 @@ class EmbeddingBag(Family):
 
     def traffic(self, call: Call) -> Bytes:
         """The rows that are read."""
-        return rows_read(call)
+        return embedding_traffic(call)
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Everything but the table."""

@@ -26,8 +26,8 @@ from meshwright.graph.expert_body import (
     OPERANDS,
     ROWS,
     SizedOperator,
-    experts_held,
     inside,
+    local_expert_count,
     operand,
 )
 from meshwright.graph.family import (
@@ -57,7 +57,7 @@ class RoutedExperts(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Tokens, experts, and what lies between the products of an expert."""
-        tokens, held = tensor(call, 0).shape[0], experts_held(call)
+        tokens, held = tensor(call, 0).shape[0], local_expert_count(call)
         whole = (None,) * (len(call.inputs) - OPERANDS)
         sample = Split(
             name="sample",
@@ -126,7 +126,7 @@ class RoutedExperts(Family):
         """The first expert that is held here."""
         if split.name != "expert":
             return call.attributes
-        first = start * experts_held(call) // split.extent
+        first = start * local_expert_count(call) // split.extent
         return replaced(call.attributes, first=integer(call, "first", 0) + first)
 
 

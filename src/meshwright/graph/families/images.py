@@ -1,4 +1,4 @@
-"""Images resampled and taken apart: upsample_*, grid_sampler_*, im2col, col2im; maxima with places.
+"""Image resampling and im2col: upsample_*, grid_sampler_*; max pooling with indices.
 
 Samples and channels may be cut. Positions of an output read inputs that depend on both sizes, so
 they stay whole, but for a grid's own positions, each of which says where it reads.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import final
 
 from meshwright.graph.families.convolution import per_dim
-from meshwright.graph.families.pooling import Pooling, plain_splits
+from meshwright.graph.families.pooling import Pooling, sample_channel_splits
 from meshwright.graph.family import (
     Family,
     Saved,
@@ -48,7 +48,7 @@ class Upsample(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Samples and channels."""
-        return plain_splits(call, self._spatial)
+        return sample_channel_splits(call, self._spatial)
 
     def flops(self, call: Call) -> int:
         """A product and a sum for each neighbour."""
@@ -152,7 +152,7 @@ class Maxima(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Samples and channels."""
-        return plain_splits(call, self._spatial)
+        return sample_channel_splits(call, self._spatial)
 
     def flops(self, call: Call) -> int:
         """A comparison for each input element."""

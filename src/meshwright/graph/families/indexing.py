@@ -1,5 +1,4 @@
-"""Elements by index: gather, scatter, scatter_add, index_select, index_add, index, index_put ...;
-by value: searchsorted, bucketize; by mask: masked_scatter.
+"""Gather, scatter and advanced indexing; searchsorted and bucketize; masked_scatter.
 
 What is looked up may be cut along the indices, what is looked up in along all dims but the one
 that the indices address. Additions into a tensor are a reduction over what is added; the tensor
@@ -159,7 +158,7 @@ class IndexAdd(Family):
         return Saved(inputs=(1,))
 
 
-def indexed_layout(
+def advanced_index_layout(
     x: Spec, indices: tuple[Spec | None, ...]
 ) -> tuple[tuple[int, ...], int, list[int]]:
     """What x[i, j, ...] looks like, i and j being tensors of positions or None.
@@ -183,13 +182,13 @@ class Index(Family):
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The positions' shape in place of the dims indexed; in front if they lie apart."""
         x = tensor(call, 0)
-        shape, at, kept = indexed_layout(tensor(call, 0), call.inputs[1:])
+        shape, at, kept = advanced_index_layout(tensor(call, 0), call.inputs[1:])
         sizes = [x.shape[dim] for dim in kept]
         return (Spec(x.dtype, (*sizes[:at], *shape, *sizes[at:])),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Positions, and the dims of x that are not indexed."""
-        shape, at, kept = indexed_layout(tensor(call, 0), call.inputs[1:])
+        shape, at, kept = advanced_index_layout(tensor(call, 0), call.inputs[1:])
         indices = call.inputs[1:]
         splits = []
         for out in range(len(call.outputs[0].shape)):
@@ -223,7 +222,7 @@ class IndexPut(Family):
         x, indices, values = tensor(call, 0), call.inputs[1:-1], tensor(call, -1)
         if any(spec is not None and spec.dtype == "bool" for spec in indices):
             return ()
-        shape, at, kept = indexed_layout(x, indices)
+        shape, at, kept = advanced_index_layout(x, indices)
         whole = (None,) * len(indices)
         rank = len(shape) + len(kept)
         places = ((dim, i if i < at else i + len(shape)) for i, dim in enumerate(kept))

@@ -1,4 +1,4 @@
-"""Functions of matrices, one for each sample: linalg_inv, linalg_svd ...; distances of vectors.
+"""Batched linear algebra (linalg_inv, linalg_svd ...), cross products and pairwise distances.
 
 A signature names the last dims of operands and results, "nn,nr->nr"; all dims before them are
 batches, which may be cut, as may r, the right-hand sides of equations. A number of flops stands

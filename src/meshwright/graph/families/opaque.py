@@ -1,4 +1,4 @@
-"""Operators that nobody told us about: kept with the shapes that were seen, never guessed at.
+"""Opaque operators: unknown kinds, kept with the shapes that were seen.
 
 Bytes are counted, flops are not. Such an operator may be cut only where a capture has proven that
 each sample is treated alone; it says so in the attribute `independent`: the dim of each input and

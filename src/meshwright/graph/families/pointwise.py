@@ -1,4 +1,4 @@
-"""Element-wise operators that are told by their names alone: special functions, complex numbers.
+"""Pointwise operators by name: special functions, complex numbers.
 
 All are `Elementwise`; what differs is the dtype that comes out and what the backward pass keeps.
 That the names are those of PyTorch's own tag for pointwise operators is a test.

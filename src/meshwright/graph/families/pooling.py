@@ -15,7 +15,7 @@ import msgspec
 
 from meshwright.graph.families.convolution import (
     SPATIAL_NAMES,
-    edges_of_piece,
+    padding_of_piece,
     per_dim,
     window_count,
 )
@@ -33,7 +33,7 @@ from meshwright.graph.family import (
 from meshwright.graph.model import Attributes, Call, Spec
 
 
-def plain_splits(call: Call, spatial: int) -> tuple[Split, ...]:
+def sample_channel_splits(call: Call, spatial: int) -> tuple[Split, ...]:
     """Sample and channel, of which every pooling treats each element alone."""
     lead = len(tensor(call, 0).shape) - spatial
     names = ("sample", "channel")[2 - lead :]
@@ -110,7 +110,7 @@ class Pooling(Family):
         """
         own_divisor = call.get("divisor_override") is not None
         if self._mean and (own_divisor or call.get("ceil_mode", False)):
-            return plain_splits(call, self._spatial)
+            return sample_channel_splits(call, self._spatial)
         lead = len(tensor(call, 0).shape) - self._spatial
         spatial = tuple(
             Split(
@@ -125,7 +125,7 @@ class Pooling(Family):
                 zip(SPATIAL_NAMES[self._spatial], self.halos(call), strict=True), lead
             )
         )
-        return plain_splits(call, self._spatial) + spatial
+        return sample_channel_splits(call, self._spatial) + spatial
 
     def flops(self, call: Call) -> int:
         """One for each element of each window."""
@@ -145,7 +145,7 @@ class Pooling(Family):
             return call.attributes
         x = tensor(call, 0).shape
         moved = dim - (len(x) - self._spatial)
-        edges = edges_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
+        edges = padding_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
         return replaced(call.attributes, edges=edges, padding=0, ceil_mode=False)
 
 
@@ -166,7 +166,7 @@ class AdaptiveMean(Family):
         """Spatial dims at windows that do not overlap; none where they do."""
         x, out = tensor(call, 0).shape, call.outputs[0].shape
         lead = len(x) - self._spatial
-        splits = list(plain_splits(call, self._spatial))
+        splits = list(sample_channel_splits(call, self._spatial))
         to_one = all(size == 1 for size in out[lead:])
         for dim, name in enumerate(SPATIAL_NAMES[self._spatial], lead):
             if to_one:

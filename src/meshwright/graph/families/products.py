@@ -1,4 +1,4 @@
-"""Products: linear, linear_relu (ours), matmul, mm, bmm, addmm, baddbmm, grouped (_grouped_mm).
+"""Matrix products (GEMM): linear, linear_relu (ours), matmul, mm, bmm, addmm, _grouped_mm.
 
 Each is out[..., m, n] = sum over k of a[..., m, k] b[..., k, n], perhaps with something added. With
 p products of pairs of numbers, forward takes 2p flops and the gradient of either operand 2p.

@@ -157,7 +157,7 @@ class Scan(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
-        return other_dims(call)
+        return splits_of_other_dims(call)
 
     def flops(self, call: Call) -> int:
         """One for each element."""
@@ -184,7 +184,7 @@ class Difference(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
-        return other_dims(call)
+        return splits_of_other_dims(call)
 
     def flops(self, call: Call) -> int:
         """One for each element."""
@@ -237,7 +237,7 @@ class Order(Family):
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """All other dims."""
-        return other_dims(call)
+        return splits_of_other_dims(call)
 
     def flops(self, call: Call) -> int:
         """A comparison for each element at each of log n rounds."""
@@ -250,7 +250,7 @@ class Order(Family):
         return Saved(outputs=(1,)) if self._values else Saved()
 
 
-def other_dims(call: Call) -> tuple[Split, ...]:
+def splits_of_other_dims(call: Call) -> tuple[Split, ...]:
     """Cuts along every dim but the one that the call names; a call names the last by default."""
     rank = len(tensor(call, 0).shape)
     named_dim = position(integer(call, "dim", -1), rank)

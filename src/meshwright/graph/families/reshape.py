@@ -1,4 +1,4 @@
-"""The same elements in another shape: view, reshape, flatten, unflatten, squeeze, unsqueeze.
+"""Reshapes: view, reshape, flatten, unflatten, squeeze, unsqueeze.
 
 Both shapes are walked together and fall into groups of dims with the same number of elements. Of a
 group only the outermost dims can be cut, in as many units as both sizes have in common: a cut

@@ -1,5 +1,6 @@
-"""softmax and log_softmax. Cut along the dim along which they sum to one, parts all-reduce the
-maximum and the sum of each row; cut along any other they are independent.
+"""Softmax and log_softmax, also sharded along the normalised dim. Cut along the dim along which
+they sum to one, parts all-reduce the maximum and the sum of each row; cut along any other they are
+independent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs (view_as_real, view_as_complex) and Fourier transforms of ATen.
+"""Fourier transforms (FFT) of ATen; complex numbers as pairs (view_as_real, view_as_complex).
 
 The pair, and every dim that is transformed, stays whole; all other dims may be cut. What users
 call (`torch.fft.rfft`, `real` ...) a capture takes apart into these.

@@ -1,1 +1,1 @@
-"""What scripts read: JSON documents, and traces for Perfetto."""
+"""JSON documents for scripts, and traces for Perfetto."""

@@ -1,4 +1,6 @@
-"""A checked configuration, for scripts. Enters: `Checked`. Leaves: what `check --json` prints."""
+"""JSON document of `check`: an evaluated hand-written configuration. Enters: `Checked`. Leaves:
+what `check --json` prints.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from meshwright.explain.step_parts import step_parts
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
-from meshwright.report.throughput import parts_document
+from meshwright.report.throughput import step_parts_document
 from meshwright.search.joint.request.question import PlanResult
 
 
@@ -34,7 +36,7 @@ def checked_document(checked: Checked, model: str) -> Document:
     }
     if simulation is not None:
         document |= prediction_document(simulation.plan, simulation.prediction, checked.missing)
-        document |= parts_document(step_parts(simulation))
+        document |= step_parts_document(step_parts(simulation))
         document["loads"] = [load._asdict() for load in checked.loads]
     document["fixes"] = [_trial(checked, fix) for fix in checked.fixes]
     document["best"] = None if checked.best is None else _trial(checked, checked.best)

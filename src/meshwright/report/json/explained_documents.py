@@ -1,5 +1,5 @@
-"""A plan explained, for scripts. Enters: an `Explained`. Leaves: what `explain --json` prints, all
-of it predicted.
+"""JSON documents of `explain`: critical path, utilisation and what-if gains. Enters: an
+`Explained`. Leaves: what `explain --json` prints, all of it predicted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
 from meshwright.report.text.planned import missing
 from meshwright.report.text.what_ifs import what_ifs_document
-from meshwright.report.throughput import parts_document
+from meshwright.report.throughput import step_parts_document
 
 
 def explained_document(explained: Explained) -> Document:
@@ -31,19 +31,19 @@ def explained_document(explained: Explained) -> Document:
         **machine_document(plan.cluster),
         "memory_limit_bytes": planned.question.memory,
         **prediction_document(*planned.best, missing(planned, planned.best)),
-        **parts_document(explained.parts),
+        **step_parts_document(explained.parts),
         "bound_s": planned.bound,
         "gap": planned.gap,
         "plan": outline_document(short_description(plan, planned.rewrites)),
-        **spending_document(explained.spending),
+        **bottlenecks_document(explained.spending),
         "decisions": [decision_document(each) for each in explained.decisions],
-        "helps": helps_document(explained.helps),
+        "helps": improvements_document(explained.helps),
         "what_ifs": what_ifs_document(explained),
         "stopped": explained.stopped,
     }
 
 
-def spending_document(spending: Spending) -> Document:
+def bottlenecks_document(spending: Spending) -> Document:
     """Where the time of a step goes."""
     return {
         "waits": by_category(spending.stretches),
@@ -54,7 +54,7 @@ def spending_document(spending: Spending) -> Document:
     }
 
 
-def helps_document(improvements: Sequence[Improvement]) -> list[Document]:
+def improvements_document(improvements: Sequence[Improvement]) -> list[Document]:
     """What would help, the most useful first."""
     return [
         {

@@ -1,5 +1,6 @@
-"""`plan --json`. Enters: what a search answered. Leaves: one document; docs/json.md tells what each
-field is. Times end in `_s` and are seconds, predicted but for those of the search.
+"""JSON documents of `plan`, `plan --pareto` and `plan --devices`. Enters: what a search answered.
+Leaves: one document; docs/json.md tells what each field is. Times end in `_s` and are seconds,
+predicted but for those of the search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Rules as JSON. Enters: sections, verdicts. Leaves: documents for `--json`."""
+"""JSON documents of the verb `rules`. Enters: sections, verdicts. Leaves: documents for
+`--json`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import msgspec
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
 from meshwright.report.documents import Document
-from meshwright.report.text.rules import conditions_in_words, meanings
+from meshwright.report.text.rules import describe_conditions, meanings
 from meshwright.rewrite.generate.run import GeneratedRules
 from meshwright.rewrite.graphs.chain import RewriteStep
 from meshwright.rewrite.graphs.places import Match
@@ -47,7 +49,7 @@ def rule_document(
         "text": str(rule),
         "source": [str(term) for term in rule.source],
         "target": [str(term) for term in rule.target],
-        "conditions": list(conditions_in_words(rule)),
+        "conditions": list(describe_conditions(rule)),
         "certificate": None if certificate is None else msgspec.to_builtins(certificate),
         "operators": meanings(rule, known),
     }

@@ -1,5 +1,5 @@
-"""A step as a trace that Perfetto and chrome://tracing open. Enters: a `Simulation`. Leaves: events
-in Google's trace-event format; all times are predicted.
+"""Chrome trace (Perfetto) of a simulated step. Enters: a `Simulation`. Leaves: events in Google's
+trace-event format; all times are predicted.
 
     a process for each device that stands for its class: a thread for its compute stream, one for
     each link that no device before it uses (events last as long as the link is held), and what it
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.explain.utilisation import (
-    bytes_of,
+    edge_tensor_bytes,
+    is_op_group_pass,
     resources_of_devices,
-    runs_unit,
     subject_of,
     uses,
 )
@@ -103,14 +103,14 @@ def _event(
 
 def _details(simulation: Simulation, kind: str, subject: int) -> dict[str, object]:
     problem, plan = simulation.problem, simulation.plan
-    if runs_unit(kind):
+    if is_op_group_pass(kind):
         unit = problem.units[subject]
         members = [member.operator for member in unit.members]
         return {"members": members, "layout": str(plan.layout[unit.name])}
     bundle = problem.bundles[subject]
     return {
         "tensors": [source.name for source in bundle.sources],
-        "bytes": bytes_of(problem, subject),
+        "bytes": edge_tensor_bytes(problem, subject),
         "layout": str(plan.layout[problem.units[bundle.maker].name]),
         "layouts_of_readers": sorted(
             {_layout(simulation, consumer.unit) for consumer in bundle.consumers}

@@ -1,5 +1,6 @@
-"""The cluster and what its devices do. Enters: a simulated plan. Leaves: a table of levels and
-links, and for each way in which units are laid out its parallelism matrix and its `picture`.
+"""HTML section of the cluster: levels, links and the parallelism matrix of each layout. Enters: a
+simulated plan. Leaves: a table of levels and links, and for each way in which units are laid out
+its parallelism matrix and its `picture`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class DeviceKind(NamedTuple):
     units: int
 
 
-def kinds_of(plan: Plan) -> list[DeviceKind]:
+def layout_kinds(plan: Plan) -> list[DeviceKind]:
     """The ways in which units lie on the machine, those with the most work first."""
     whole = sum(map(work, plan.units))
     places = zip(*(layout.coordinates() for layout in plan.layout.values()), strict=True)
@@ -66,7 +67,7 @@ def roles_of(kind: DeviceKind, factors: Sequence[MeshFactor]) -> list[Role]:
 def machine_section(simulation: Simulation) -> Markup:
     """The levels with their links, and the drawings."""
     plan = simulation.plan
-    kinds = kinds_of(plan)
+    kinds = layout_kinds(plan)
     drawings = [_kind(plan, kind, number) for number, kind in enumerate(kinds[:KINDS_SHOWN])]
     rest = len(kinds) - KINDS_SHOWN
     more = f"{rest} more ways to lie on the machine are in the graph below." if rest > 0 else ""

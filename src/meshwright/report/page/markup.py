@@ -1,4 +1,5 @@
-"""HTML from parts. Enters: names, attributes, texts. Leaves: markup in which every text is escaped.
+"""HTML builder that escapes every text. Enters: names, attributes, texts. Leaves: markup in which
+every text is escaped.
 
 What is markup already is a `Markup`, which only `element` and `joined` make; everything else is
 text, whoever wrote it. Nothing here knows of plans.

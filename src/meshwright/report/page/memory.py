@@ -1,5 +1,6 @@
-"""What devices hold over time. Enters: a simulated plan. Leaves: for each device that holds
-something of its own a few moments with bytes by kind; the fullest moment is always among them.
+"""Memory timeline of devices for the HTML report. Enters: a simulated plan. Leaves: for each device
+that holds something of its own a few moments with bytes by kind; the fullest moment is always among
+them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The graph of a plan, folded by repeated layers. Enters: a simulated plan. Leaves: blocks of
-units for graph.js, which shows every operator once, in the copy of the layer that it lies in.
+"""Operator graph of the HTML report, folded by repeated layers. Enters: a simulated plan. Leaves:
+blocks of units for graph.js, which shows every operator once, in the copy of the layer that it lies
+in.
 
 Copies of a layer in a row whose layouts differ at most in where they sit are one block, as in
 `report.annotated`. What a unit costs is the cost of its operators together.
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from meshwright.explain.utilisation import spent_by_unit
+from meshwright.explain.utilisation import time_by_op_group
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import Operator
 from meshwright.plan.model import Plan
@@ -81,7 +82,7 @@ def graph_document(simulation: Simulation) -> Document:
         return texts.setdefault(text, len(texts))
 
     units = []
-    for unit, spent in zip(plan.units, spent_by_unit(simulation), strict=True):
+    for unit, spent in zip(plan.units, time_by_op_group(simulation), strict=True):
         layout = by_level([plan.layout[unit.name]], plan.cluster)
         members = [_member(operators[member.operator], number) for member in unit.members]
         times = [round(seconds * NANO) for seconds in (spent.computing, spent.moving)]

@@ -1,5 +1,6 @@
-"""The page. Enters: what a search answered, its decisions, the simulation of its best plan. Leaves:
-one HTML file as text: it needs no network, and says to the browser that it may use none.
+"""HTML report page: sections, chart data, scripts and styles in one file. Enters: what a search
+answered, its decisions, the simulation of its best plan. Leaves: one HTML file as text: it needs no
+network, and says to the browser that it may use none.
 
 Sections are written by their modules; what charts draw is JSON beside them, and scripts and styles
 are the files of this folder. Names come from users: markup escapes them, and in JSON no `<` is left
@@ -23,10 +24,14 @@ from meshwright.report.page.markup import Markup, element, joined
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import graph_document
 from meshwright.report.page.progress import progress_document, progress_section
-from meshwright.report.page.spent import spent_section
-from meshwright.report.page.strategies import decisions_section, helps_section, strategies_section
+from meshwright.report.page.spent import bottlenecks_section
+from meshwright.report.page.strategies import (
+    decisions_section,
+    improvements_section,
+    strategies_section,
+)
 from meshwright.report.page.summary import summary_section
-from meshwright.report.page.sums import sums_section
+from meshwright.report.page.sums import reductions_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
 from meshwright.search.joint.request.question import PlanResult
@@ -85,7 +90,7 @@ def page(
         element("title", f"{title} — Meshwright"),
         element("style", _file("page.css")),
     )
-    helping = Section("helps", "What would help", helps_section(planned, helps, what_ifs))
+    helping = Section("helps", "What would help", improvements_section(planned, helps, what_ifs))
     sections = _sections(planned, decisions, simulation, helping)
     body = element(
         "body",
@@ -118,9 +123,9 @@ def _sections(
         Section("machine", "Cluster and placement", machine_section(simulation)),
         Section("graph", "Graph", _drawn_by_script("graph-view", GRAPH)),
         Section("timeline", "Timeline", _drawn_by_script("timeline-view", TIMELINE)),
-        Section("spent", "Where the time goes", spent_section(simulation)),
+        Section("spent", "Where the time goes", bottlenecks_section(simulation)),
         Section("memory", "Memory over time", _drawn_by_script("memory-view", MEMORY)),
-        Section("reductions", "Reductions", sums_section(simulation)),
+        Section("reductions", "Reductions", reductions_section(simulation)),
         Section("decisions", "Decisions", decisions_section(planned, decisions)),
         helping,
         Section("search", "Search", progress_section(planned)),

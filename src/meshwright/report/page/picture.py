@@ -1,5 +1,5 @@
-"""A machine drawn: boxes in boxes, a cell for each device, labelled and coloured by what the device
-works on. Enters: a cluster, its factors, their roles. Leaves: markup.
+"""Device mesh diagram: nested boxes of levels, each device coloured by its shard. Enters: a
+cluster, its factors, their roles. Leaves: markup.
 
 What lies along the factors of one role is numbered as parts of a split are, the outermost factor
 the most significant. Members of a large level that differ only in their samples or copies are

@@ -1,5 +1,5 @@
-"""How the search went. Enters: `PlanResult`. Leaves: words, and data for two charts: the best step
-over time, and time against memory.
+"""Search progress charts: best step over time, and step time against memory. Enters: `PlanResult`.
+Leaves: words, and data for two charts: the best step over time, and time against memory.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Where the time goes. Enters: a simulated step. Leaves: a section: what the step waits for, how
-busy links are, what collectives take.
+"""HTML section of the critical path, link utilisation and collectives. Enters: a simulated step.
+Leaves: a section: what the step waits for, how busy links are, what collectives take.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST = 20
 """Lines of a table."""
 
 
-def spent_section(simulation: Simulation) -> Markup:
+def bottlenecks_section(simulation: Simulation) -> Markup:
     """The critical path and what is busy beside it."""
     spent = spending(simulation)
     waits = describe_categories(spent.stretches)

@@ -1,5 +1,5 @@
-"""What the plan was chosen among. Enters: `PlanResult`, decisions. Leaves: tables of the strategies
-and of the decisions with their runner-ups.
+"""HTML tables of strategies, and of decisions with their runners-up. Enters: `PlanResult`,
+decisions. Leaves: tables of the strategies and of the decisions with their runner-ups.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _decisions(planned: PlanResult, decisions: Sequence[Decision], caption: str)
     return table(HEADS, rows, caption)
 
 
-def helps_section(
+def improvements_section(
     planned: PlanResult, helps: Sequence[Improvement], replanned: tuple[Replanned, ...]
 ) -> Markup:
     """What would help: the same layouts with a change, and other questions planned anew."""

@@ -1,5 +1,5 @@
-"""The head of the report. Enters: `PlanResult`. Leaves: what is planned on what, the figures that
-matter and what was decided, in words.
+"""Summary section of the HTML report: plan, step time, memory and throughput. Enters: `PlanResult`.
+Leaves: what is planned on what, the figures that matter and what was decided, in words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reductions of a plan with their programs. Enters: a simulated plan. Leaves: for each
+"""Reduction programs of a plan as step diagrams. Enters: a simulated plan. Leaves: for each
 different reduction its steps, drawn: which devices talk in which groups, what each holds, over
 which link, for how long; all predicted.
 
@@ -46,7 +46,7 @@ class Sum(NamedTuple):
     """For each step the groups inside the first group."""
 
 
-def sums_of(simulation: Simulation) -> list[Sum]:
+def distinct_reductions(simulation: Simulation) -> list[Sum]:
     """All that differ, the largest first."""
     plan = with_programs(simulation.plan, simulation.problem)
     groups: dict[tuple[object, ...], list[PlannedReduction]] = {}
@@ -80,9 +80,9 @@ def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
     )
 
 
-def sums_section(simulation: Simulation) -> Markup:
+def reductions_section(simulation: Simulation) -> Markup:
     """Every different reduction, drawn."""
-    reductions = sums_of(simulation)
+    reductions = distinct_reductions(simulation)
     if not reductions:
         return element("p", "Nothing is summed over several devices.")
     drawn = [

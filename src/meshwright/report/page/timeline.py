@@ -1,8 +1,9 @@
-"""Who works when. Enters: a simulated plan. Leaves: rows of spans in nanoseconds: a row for each
-device that does something of its own, and for each link of it.
+"""Gantt chart of a simulated step: compute streams and links. Enters: a simulated plan. Leaves:
+rows of spans in nanoseconds: a row for each device that does something of its own, and for each
+link of it.
 
     `rows_of`     what the simulation says; devices and links that do the same are one row
-    `coarser`     spans in a row of one kind joined until there are few enough; no time is lost
+    `coarsen_spans`     spans in a row of one kind joined until few enough; no time is lost
     `document`    columns of whole numbers for the page
 What tasks mean is told by `simulate.costs`; how rows are drawn, by timeline.js.
 """
@@ -111,7 +112,7 @@ def _merged(problem: StepModel, spans: dict[int, tuple[TimelineSpan, ...]]) -> l
     ]
 
 
-def coarser(
+def coarsen_spans(
     rows: Sequence[TimelineRow], most: int = MOST_SPANS
 ) -> tuple[tuple[TimelineRow, ...], int]:
     """At most so many spans: neighbours of one kind that are shorter than the nanoseconds told
@@ -140,7 +141,7 @@ def _joined(spans: Iterable[TimelineSpan], shortest: int) -> tuple[TimelineSpan,
 def timeline_document(simulation: Simulation) -> Document:
     """What timeline.js draws: for each span the gap since the last one's end, and how long."""
     timeline = rows_of(simulation)
-    rows, shortest = coarser(timeline.rows)
+    rows, shortest = coarsen_spans(timeline.rows)
     return {
         "step": simulation.timeline.makespan,
         "kinds": list(KINDS.values()),

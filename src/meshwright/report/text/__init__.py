@@ -1,1 +1,1 @@
-"""What the terminal shows: tables and sentences, a module for each noun."""
+"""Terminal reports: tables and sentences, a module for each noun."""

@@ -1,5 +1,5 @@
-"""What is said of a configuration that somebody wrote by hand. Enters: `Checked`. Leaves: what the
-verb `check` shows; every figure in it is predicted.
+"""Terminal report of `check`: an evaluated hand-written configuration. Enters: `Checked`. Leaves:
+what the verb `check` shows; every figure in it is predicted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from meshwright.report.predictions import (
     parts_of,
     strategies_table,
 )
-from meshwright.report.throughput import describe_cost, describe_parts, describe_throughput
+from meshwright.report.throughput import describe_cost, describe_step_parts, describe_throughput
 from meshwright.simulate.throughput import throughput
 from meshwright.validate.bands import band_of, inside
 
@@ -99,7 +99,7 @@ def describe_step(checked: Checked) -> str:
     band = "".join(f"E{text[1:]}.\n" for text in describe_band(simulation.plan))
     rest = ", ".join(f"{load.what} {load.share:.0%}" for load in others)
     return (
-        f"Step (predicted): {describe_parts(step_parts(simulation))}.\n"
+        f"Step (predicted): {describe_step_parts(step_parts(simulation))}.\n"
         f"{band}"
         f"Throughput: {describe_throughput(achieved)}.\n"
         f"Cost: {describe_cost(achieved)}.\n"

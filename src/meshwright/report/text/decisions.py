@@ -1,5 +1,6 @@
-"""Decisions with their runners-up: a table. Enters: decisions, the plan that they are of. Leaves:
-cells in the field's words, and what `explain`, `plan` and the report say beside them.
+"""Counterfactual table: each decision of a plan with its runner-up. Enters: decisions, the plan
+that they are of. Leaves: cells in the field's words, and what `explain`, `plan` and the report say
+beside them.
 """
 
 from __future__ import annotations

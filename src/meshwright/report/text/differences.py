@@ -1,5 +1,5 @@
-"""Two plans beside each other: tables, sentences and JSON. Enters: a `Contrast`. Leaves: what the
-verb `diff` shows; every figure in it is predicted.
+"""Terminal report and JSON of `diff`: two simulated plans compared. Enters: a `Contrast`. Leaves:
+what the verb `diff` shows; every figure in it is predicted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from meshwright.collectives.dsl import Program
 from meshwright.explain.step_parts import step_parts
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
-from meshwright.report.contrast import Amount, CollectiveChange, Contrast, LayoutChange, in_rows
+from meshwright.report.contrast import (
+    Amount,
+    CollectiveChange,
+    Contrast,
+    LayoutChange,
+    merge_adjacent_changes,
+)
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import (
@@ -34,8 +40,8 @@ from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
     AMOUNT,
     describe_workload,
-    parts_document,
     rate,
+    step_parts_document,
     unit_of,
 )
 from meshwright.report.words import describe_program
@@ -167,7 +173,11 @@ def table_of_layouts(contrast: Contrast, most: int) -> Table:
 
 def _lines(contrast: Contrast, most: int) -> Sequence[LayoutChange]:
     """A line for each change; units in a row are joined if that would be more than `most`."""
-    return contrast.layouts if len(contrast.layouts) <= most else list(in_rows(contrast.layouts))
+    return (
+        contrast.layouts
+        if len(contrast.layouts) <= most
+        else list(merge_adjacent_changes(contrast.layouts))
+    )
 
 
 def describe_layouts(contrast: Contrast, most: int) -> str:
@@ -248,6 +258,6 @@ def _plan(name: str, simulation: Simulation) -> Document:
         "units": len(plan.layouts),
         **machine_document(plan.cluster),
         **prediction_document(plan, prediction, prediction.missing),
-        **parts_document(step_parts(simulation)),
+        **step_parts_document(step_parts(simulation)),
         "plan": outline_document(short_description(plan)),
     }

@@ -1,5 +1,6 @@
-"""A plan explained: tables and sentences. Enters: an `Explained`. Leaves: what the verb `explain`
-shows besides the tables of decisions (`planned`); every figure in it is predicted.
+"""Terminal report of `explain`: critical path, link, operator and collective costs. Enters: an
+`Explained`. Leaves: what the verb `explain` shows besides the tables of decisions (`planned`);
+every figure in it is predicted.
 """
 
 from __future__ import annotations
@@ -24,12 +25,21 @@ from meshwright.explain.path_breakdown import PathStretch, by_category
 from meshwright.explain.what_if import Improvement
 from meshwright.report.bands import describe_band
 from meshwright.report.outline import short_description
-from meshwright.report.predictions import describe_kinds, describe_machine, describe_predicted
+from meshwright.report.predictions import (
+    describe_machine,
+    describe_memory_by_kind,
+    describe_predicted,
+)
 from meshwright.report.tables import new_table
-from meshwright.report.text.planned import describe_bound, describe_held, describe_outline, missing
+from meshwright.report.text.planned import (
+    describe_held,
+    describe_lower_bound,
+    describe_outline,
+    missing,
+)
 from meshwright.report.throughput import (
     describe_cost,
-    describe_parts,
+    describe_step_parts,
     describe_throughput,
     describe_training,
     describe_workload,
@@ -58,19 +68,19 @@ def describe_explained(explained: Explained) -> str:
     plan = planned.best.plan
     achieved = throughput(plan, planned.best.prediction)
     fits = not missing(planned, planned.best)
-    kinds = describe_kinds(planned.best.prediction.memory)
+    kinds = describe_memory_by_kind(planned.best.prediction.memory)
     lines = [
         f"{plan.graph.name} on {describe_machine(plan.cluster)}: "
         f"{describe_workload(achieved.workload)}, {describe_training(plan)}; {plan.origin}; "
         f"{describe_predicted(plan.cluster)}",
         describe_outline(short_description(plan, planned.rewrites)),
         f"throughput: {describe_throughput(achieved)}",
-        f"step: {describe_parts(explained.parts)}",
+        f"step: {describe_step_parts(explained.parts)}",
         describe_categories(explained.spending.stretches),
         *describe_band(plan),
         f"cost: {describe_cost(achieved)}",
         f"{describe_held(planned)}: {kinds}" if fits else _lacks(planned),
-        describe_bound(planned),
+        describe_lower_bound(planned),
     ]
     return ".\n".join(lines) + "."
 

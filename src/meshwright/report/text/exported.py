@@ -1,5 +1,5 @@
-"""What is said of an export. Enters: `Exported`. Leaves: what the verb `export` shows; both figures
-are predicted.
+"""Terminal report of `export`: what was written and what was lost. Enters: `Exported`. Leaves: what
+the verb `export` shows; both figures are predicted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""AMP's trials beside their predictions: a table and a sentence. Enters: judged rows. Leaves: what
-`validate heterogeneous` shows.
+"""AMP's heterogeneous experiments (NeurIPS 2022), measured against predicted: a table. Enters:
+judged rows. Leaves: what `validate heterogeneous` shows.
 """
 
 from __future__ import annotations

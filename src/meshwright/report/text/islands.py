@@ -1,5 +1,6 @@
-"""Plans over islands: tables and sentences. Enters: `IslandPlanned`, or a plan and its prediction.
-Leaves: what the verbs `plan`, `explain` and `replan` show; every figure in it is predicted.
+"""Terminal report and JSON of plans over islands (heterogeneous clusters). Enters: `IslandPlanned`,
+or a plan and its prediction. Leaves: what the verbs `plan`, `explain` and `replan` show; every
+figure in it is predicted.
 """
 
 from __future__ import annotations

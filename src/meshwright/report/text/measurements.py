@@ -1,5 +1,6 @@
-"""What a run has shown, beside what was predicted. Enters: a measurement, a prediction. Leaves:
-tables, words, documents; every column says which of the two it is.
+"""Measured against predicted: terminal report and JSON of a run or a calibration. Enters: a
+measurement, a prediction. Leaves: tables, words, documents; every column says which of the two it
+is.
 """
 
 from __future__ import annotations

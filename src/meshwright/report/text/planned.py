@@ -1,5 +1,5 @@
-"""What a search for a plan answers: tables and sentences. Enters: `PlanResult`, decisions. Leaves:
-what the verb `plan` shows; every figure in it is predicted.
+"""Terminal report of `plan`: strategies, lower bound, peak memory and Pareto front. Enters:
+`PlanResult`, decisions. Leaves: what the verb `plan` shows; every figure in it is predicted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from meshwright.report.bands import describe_band
 from meshwright.report.outline import Outline, short_description
 from meshwright.report.predictions import (
     PredictionRow,
-    describe_kinds,
     describe_machine,
+    describe_memory_by_kind,
     describe_peak,
     describe_predicted,
     parts_of,
@@ -36,7 +36,7 @@ from meshwright.report.predictions import (
 from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
     describe_cost,
-    describe_parts,
+    describe_step_parts,
     describe_throughput,
     describe_training,
     describe_workload,
@@ -137,15 +137,15 @@ def describe_planned(planned: PlanResult, parts: StepParts | None = None) -> str
     lines = [
         describe_outline(short_description(planned.plan, planned.rewrites)),
         f"throughput: {describe_throughput(done)}",
-        *([] if parts is None else [f"step: {describe_parts(parts)}"]),
+        *([] if parts is None else [f"step: {describe_step_parts(parts)}"]),
         *describe_band(planned.plan, speedup(planned, planned.best), "the best baseline"),
         f"cost: {describe_cost(done)}",
     ]
     fits = missing(planned, planned.best) == 0
-    kinds = describe_kinds(planned.best.prediction.memory)
+    kinds = describe_memory_by_kind(planned.best.prediction.memory)
     lines.append(f"{describe_held(planned)}: {kinds}" if fits else _lacking(planned))
     if planned.bound:
-        lines.append(describe_bound(planned))
+        lines.append(describe_lower_bound(planned))
     if planned.history:  # A plan that is only judged has none.
         lines.append(
             f"search: {counted(planned.simulated, 'plan')} simulated, "
@@ -181,7 +181,7 @@ def describe_hints(planned: PlanResult) -> list[str]:
     return [f"note: {hint}." for hint in hints]
 
 
-def describe_bound(planned: PlanResult) -> str:
+def describe_lower_bound(planned: PlanResult) -> str:
     """The lower bound on the step of any plan, and how far this one is from it."""
     graphs = "the graph" if planned.graphs == 1 else f"the {planned.graphs} graphs"
     micro = planned.best.plan.options.micro_batches

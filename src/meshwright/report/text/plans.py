@@ -1,5 +1,5 @@
-"""Plans, simulated and side by side: tables, sentences and JSON. Enters: simulations, comparisons.
-Leaves: what the verbs `simulate` and `compare` show; every figure in it is predicted.
+"""Terminal report and JSON of `simulate` and `compare`. Enters: simulations, comparisons. Leaves:
+what the verbs `simulate` and `compare` show; every figure in it is predicted.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
     describe_training,
     describe_workload,
-    parts_document,
     rate,
+    step_parts_document,
     unit_of,
 )
 from meshwright.search.candidate import Candidate
@@ -177,7 +177,7 @@ def simulation_document(simulation: Simulation, engine: str) -> Document:
         **machine_document(plan.cluster),
         **msgspec.to_builtins(plan.options),
         **prediction_document(plan, simulation.prediction, simulation.prediction.missing),
-        **parts_document(step_parts(simulation)),
+        **step_parts_document(step_parts(simulation)),
         "costliest": [
             {
                 "kind": cost.kind,

@@ -1,5 +1,5 @@
-"""What `validate published` shows. Enters: judged rows and their summary. Leaves: tables, sentences
-and a JSON document.
+"""Terminal report and JSON of `validate published`: errors against published steps. Enters: judged
+rows and their summary. Leaves: tables, sentences and a JSON document.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Rules as people see them. Enters: rules, sections, verdicts. Leaves: drawings, tables, sentences.
+"""Terminal rendering of rewrite rules: trees, conditions, verdicts and matches. Enters: rules,
+sections, verdicts. Leaves: drawings, tables, sentences.
 
 What an operator computes is told by its own line of index notation; the few that have none are
 told here, in words.
@@ -17,7 +18,7 @@ from meshwright.base.units import counted
 from meshwright.graph.notation import Definition
 from meshwright.report.tables import new_table
 from meshwright.rewrite.generate.pairs import Tally
-from meshwright.rewrite.graphs.chain import RewriteStep, chosen_symbols
+from meshwright.rewrite.graphs.chain import RewriteStep, free_symbols
 from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.language.terms import (
     AXES,
@@ -105,7 +106,7 @@ def describe_rule(
     rule: Rule, certificate: Certificate | None, known: Mapping[str, Definition]
 ) -> str:
     """The text of a rule, its conditions, its certificate and what its operators mean."""
-    lines = [str(rule), "", *conditions_in_words(rule)]
+    lines = [str(rule), "", *describe_conditions(rule)]
     if certificate is None:
         lines.append("not certified: prove it with 'meshwright rules verify FILE --certify OUT'")
     else:
@@ -119,20 +120,20 @@ def meanings(rule: Rule, known: Mapping[str, Definition]) -> dict[str, str]:
     return {name: known[name].line if name in known else MEANINGS[name] for name in operators}
 
 
-def conditions_in_words(rule: Rule) -> Iterator[str]:
+def describe_conditions(rule: Rule) -> Iterator[str]:
     """What has to hold where a rule is applied, and what is chosen there."""
     for condition in rule.conditions:
-        yield f"if {condition_in_words(condition)}"
+        yield f"if {describe_condition(condition)}"
     for name in rule.free:
         yield f"for any tensor {name}, which the source does not read"
-    for name in chosen_symbols(rule):
+    for name in free_symbols(rule):
         yield f"{name} is chosen where the rule is applied"
 
 
-def condition_in_words(condition: Condition | Plain) -> str:
+def describe_condition(condition: Condition | Plain) -> str:
     """What has to hold.
 
-    >>> condition_in_words(Condition(Degree("x", -1), "=", 1))
+    >>> describe_condition(Condition(Degree("x", -1), "=", 1))
     'the degree of dim -1 of x is 1'
     """
     if isinstance(condition, Plain):

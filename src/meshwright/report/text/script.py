@@ -1,5 +1,6 @@
-"""A program as a torch script. Enters: a lowered program. Leaves: the text of a Python file that
-needs nothing but torch and performs the program with `torch.distributed` groups.
+"""Self-contained torch.distributed script of a reduction program. Enters: a lowered program.
+Leaves: the text of a Python file that needs nothing but torch and performs the program with
+`torch.distributed` groups.
 
 Run by itself under torchrun, the file compares the program with a plain AllReduce.
 """

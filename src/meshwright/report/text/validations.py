@@ -1,4 +1,5 @@
-"""What the verb `validate` shows in the terminal. Enters: comparisons. Leaves: tables.
+"""Terminal tables of `validate`: measured against predicted times, and errors. Enters: comparisons.
+Leaves: tables.
 
 Apart from the other tables, so that those do not load what is validated.
 """

@@ -1,5 +1,6 @@
-"""What if: a table. Enters: an `Explained` with what was planned anew. Leaves: what the verb
-`explain` shows of it; every figure in it is predicted.
+"""What-if table: the best plan found for each change of batch, machine or limit. Enters: an
+`Explained` with what was planned anew. Leaves: what the verb `explain` shows of it; every figure in
+it is predicted.
 """
 
 from __future__ import annotations

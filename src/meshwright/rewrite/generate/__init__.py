@@ -1,1 +1,1 @@
-"""Rules found by enumeration: every small graph, its value in a finite field, equal ones paired."""
+"""Rule generation: small graphs enumerated, fingerprinted in a finite field, equal ones paired."""

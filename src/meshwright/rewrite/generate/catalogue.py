@@ -1,4 +1,5 @@
-"""All graphs that were met, and which of them rules have joined. Enters: chunks. Leaves: classes.
+"""Equivalence classes of enumerated graphs by fingerprint, and their joined components. Enters:
+chunks. Leaves: classes.
 
 An element is a graph together with names for its variables. Elements with equal keys compute the
 same; they are joined only where a step of smaller rules or a rule leads from one to the other. What

@@ -1,5 +1,5 @@
-"""Every graph that is a given graph and one node more. Enters: an `ExploreJob`. Leaves: an
-`ExploredChunk`.
+"""Orderly generation of small graphs: all canonical extensions of a graph by one node. Enters: an
+`ExploreJob`. Leaves: an `ExploredChunk`.
 
 Jobs know nothing of each other, so they run in any process and in any order. A chunk holds the new
 graphs, a key for each way to call their variables (graphs with equal keys compute the same and have
@@ -16,7 +16,7 @@ from itertools import combinations_with_replacement, permutations, product
 import msgspec
 
 from meshwright.graph.notation import parse_definitions
-from meshwright.rewrite.generate.field import TYPE, digest, value_of
+from meshwright.rewrite.generate.field import TYPE, digest, variable_value
 from meshwright.rewrite.generate.graphs import (
     FIRST,
     VARIABLES,
@@ -82,7 +82,7 @@ class ExploredChunk(msgspec.Struct, frozen=True, kw_only=True):
 def nothing() -> ExploredChunk:
     """The graph without nodes, which all others extend."""
     return ExploredChunk(
-        graphs=(b"",), keys=key([digest(TYPE, value_of(0))], 1), steps=(), parents=(b"",)
+        graphs=(b"",), keys=key([digest(TYPE, variable_value(0))], 1), steps=(), parents=(b"",)
     )
 
 

@@ -1,4 +1,5 @@
-"""What a graph computes in a finite field, with its type. Enters: nodes. Leaves: digests.
+"""Graph fingerprints: evaluation at random values in a finite field, with types. Enters: nodes.
+Leaves: digests.
 
 Tensors are whole arrays (steps, copies, sums, dims) of integers modulo `PRIME` beside their type.
 A cut that is legal leaves values alone, so partition and combine only change the type; a defined
@@ -79,7 +80,7 @@ def functions_of(known: Mapping[str, Definition]) -> dict[str, Callable[..., Arr
     return {name: lookup(name) for name in sorted(names)}
 
 
-def value_of(variable: int) -> Values:
+def variable_value(variable: int) -> Values:
     """The value of a variable, the same in every process."""
     drawn = np.random.default_rng(variable + 1).integers(0, PRIME, (1, 1, 1, SIDE, SIDE))
     return drawn.astype(np.int64)

@@ -1,4 +1,5 @@
-"""For which sizes a rule over plain matrices fits. Enters: rules. Leaves: shapes, conditions.
+"""Size conditions of generated rules, inferred by trying matrices of two sizes. Enters: rules.
+Leaves: shapes, conditions.
 
 Every dim is one of two sizes, so that every combination can be looked at: it tells which dims have
 to be equal, not more.

@@ -1,5 +1,5 @@
-"""Generated rules said for more than matrices cut in two. Enters: a rule, a prover. Leaves: the
-most general of its readings that is proved.
+"""Rule generalisation to any rank, any degree and sharded inputs, if proved. Enters: a rule, a
+prover. Leaves: the most general of its readings that is proved.
 
 The generator looks at matrices and at degree 2. What it finds may hold for tensors of any rank, for
 any degree, and for inputs in pieces; that is asked here, the boldest first.
@@ -19,12 +19,12 @@ FOUND = 2
 """The degree that the generator looks at."""
 
 
-def generalised(rule: Rule, prove: Prove) -> Rule:
+def most_general_rule(rule: Rule, prove: Prove) -> Rule:
     """The first reading that is proved; the rule as it was found, if no other is.
 
     >>> from meshwright.rewrite.language.text import parse_rule
     >>> rule = parse_rule("r: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2")
-    >>> print(generalised(rule, lambda reading: True))
+    >>> print(most_general_rule(rule, lambda reading: True))
     r: relu(partition[0, d](a)) => partition[0, d](relu(a))
     """
     return next((reading for reading in _readings(rule) if prove(reading)), rule)

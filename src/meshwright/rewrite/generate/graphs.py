@@ -1,4 +1,4 @@
-"""Small graphs as integers, and the one form that stands for all ways to write a graph.
+"""Canonical forms of small graphs, packed as integers (for orderly generation).
 
 Enters, leaves: `Graph`s. A node is (template, operand, ...); an operand below `FIRST` is a
 variable, else output o of node j as FIRST + 2 j + o. Every tensor that nobody reads is an output;

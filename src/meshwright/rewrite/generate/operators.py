@@ -1,4 +1,4 @@
-"""Which operators a generator may use. Enters: definitions. Leaves: `Template`s.
+"""Operator templates: the alphabet of the rule generator. Enters: definitions. Leaves: `Template`s.
 
 A template is an operator with its attributes fixed: `partition` over dim 0 by 2. A `split` has no
 size: it cuts where the concat before it joined.

@@ -1,4 +1,5 @@
-"""Rules out of classes of equal graphs. Enters: a catalogue and a prover. Leaves: rules.
+"""Rule extraction from equivalence classes: proved rules that connect their components. Enters: a
+catalogue and a prover. Leaves: rules.
 
 A class whose elements smaller rules have joined into m components needs m - 1 rules more. A rule is
 kept only if it is proved, and joins what it connects; what is not proved joins nothing.

@@ -1,4 +1,5 @@
-"""What smaller rules make of a graph. Enters: a graph. Leaves: graphs that it may be rewritten to.
+"""Subpattern reduction: convex parts of a graph replaced by known smaller rules (pruning). Enters:
+a graph. Leaves: graphs that it may be rewritten to.
 
 Every convex part of fewer operators is looked up among smaller graphs and replaced by what smaller
 rules have joined it with. Whether the result still fits and computes the same where the part stands

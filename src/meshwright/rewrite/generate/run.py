@@ -1,4 +1,5 @@
-"""The generator. Enters: operators, a size, a prover. Leaves: rules, in a fixed order.
+"""Rule generator driver: enumerate, fingerprint, connect and prove, size by size. Enters:
+operators, a size, a prover. Leaves: rules, in a fixed order.
 
 Sizes follow each other: all graphs of a size are enumerated (in several processes, chunk by chunk),
 then equal ones are connected by rules, and these rules prune the next size. A chunk is a function
@@ -19,8 +20,8 @@ from typing import Literal
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.files import write_whole
-from meshwright.base.processes import leave_interrupts_alone
+from meshwright.base.files import write_atomically
+from meshwright.base.processes import ignore_interrupts
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import ExploredChunk, ExploreJob, explore, nothing
@@ -145,7 +146,7 @@ def _chunks(
             if chunk is None:
                 chunk = next(explored)
                 if folder is not None:
-                    write_whole(_path(job, folder), msgspec.msgpack.encode(chunk))
+                    write_atomically(_path(job, folder), msgspec.msgpack.encode(chunk))
             yield chunk
 
 
@@ -155,7 +156,7 @@ def _explored(jobs: list[ExploreJob], processes: int) -> Generator[ExploredChunk
         yield from map(explore, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, leave_interrupts_alone) as pool:
+    with ProcessPoolExecutor(processes, context, ignore_interrupts) as pool:
         try:
             yield from pool.map(explore, jobs)
         finally:

@@ -23,12 +23,12 @@ _BESIDE = ("neg", "add", "mul")
 """What a user's operators are tried with if no set is named."""
 
 
-def chosen_set(name: str | None, definitions: Mapping[str, Definition]) -> Templates:
+def operator_set(name: str | None, definitions: Mapping[str, Definition]) -> Templates:
     """A set by its name, with a user's operators and the shipped ones that use their functions.
 
     >>> from meshwright.graph.notation import parse_definitions
     >>> own = parse_definitions("gate(x, y)[i..] = silu(x[i..]) * y[i..]")
-    >>> print(*chosen_set(None, own))
+    >>> print(*operator_set(None, own))
     neg add mul silu gate
     """
     if name is not None and name not in SETS:

@@ -1,4 +1,5 @@
-"""Tensors of many graphs, each computed once. Enters: nodes. Leaves: digests of outputs.
+"""Hash-consing of tensors: those that many graphs share are computed once. Enters: nodes. Leaves:
+digests of outputs.
 
 A tensor is known by its operator and its operands, so graphs share what they have in common. The
 last operator of the largest graphs is computed and forgotten.
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from meshwright.graph.notation import Definition
-from meshwright.rewrite.generate.field import TYPE, OperatorArrays, Values, digest, value_of
+from meshwright.rewrite.generate.field import TYPE, OperatorArrays, Values, digest, variable_value
 from meshwright.rewrite.generate.graphs import FIRST, VARIABLES, Graph, Node, outputs, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Templates
 from meshwright.rewrite.generate.words import LETTERS, SizeNames, term_of
@@ -35,7 +36,9 @@ class Store:
         self.templates = templates
         self._field = OperatorArrays(known)
         self._tensors = [
-            KnownTensor(Variable(LETTERS[v]), TYPE, value_of(v), digest(TYPE, value_of(v)))
+            KnownTensor(
+                Variable(LETTERS[v]), TYPE, variable_value(v), digest(TYPE, variable_value(v))
+            )
             for v in range(VARIABLES)
         ]
         self._made: dict[Node, tuple[int, ...]] = {}

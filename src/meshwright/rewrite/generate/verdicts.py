@@ -1,4 +1,5 @@
-"""Proofs that are remembered. Enters: a prover, a folder. Leaves: the same prover, resumable.
+"""Proof cache: a prover's verdicts kept in a folder. Enters: a prover, a folder. Leaves: the same
+prover, resumable.
 
 A folder belongs to one prover: what it said of a rule is kept there under the text of the rule.
 """
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.files import require_writable, write_whole
+from meshwright.base.files import require_writable, write_atomically
 from meshwright.rewrite.language.terms import Rule
 
 Prove = Callable[[Rule], bool]
@@ -45,7 +46,7 @@ class Verdicts:
     def save(self) -> None:
         """Write what was found since the file was written."""
         if self._path is not None and self._unsaved:
-            write_whole(self._path, msgspec.json.format(msgspec.json.encode(self._known)))
+            write_atomically(self._path, msgspec.json.format(msgspec.json.encode(self._known)))
         self._unsaved = 0
 
 

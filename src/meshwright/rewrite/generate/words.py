@@ -1,4 +1,5 @@
-"""Graphs as terms and back. Enters: graphs or terms. Leaves: terms, rules or graphs.
+"""Conversion between integer graphs and terms. Enters: graphs or terms. Leaves: terms, rules or
+graphs.
 
 Variables are called a, b, c, d; where a split cuts is a name that a condition of the rule binds.
 """

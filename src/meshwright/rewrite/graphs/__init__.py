@@ -1,1 +1,1 @@
-"""Rules on graphs of models: where they fit, and what becomes of the graph."""
+"""Pattern matching and substitution: rules applied to graphs of models."""

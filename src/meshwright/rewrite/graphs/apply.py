@@ -1,4 +1,4 @@
-"""The target of a rule put in the place of its source.
+"""Graph substitution: a matched source replaced by its rule's target.
 
 Enters: a site, a blueprint, the tensors that it reads and replaces. Leaves: another site and what
 has changed. Types of tensors that stay never change, since an output is replaced by one of its own

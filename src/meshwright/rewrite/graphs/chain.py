@@ -1,5 +1,5 @@
-"""Rules applied one after the other. Enters: a graph, rules with the places where to apply them.
-Leaves: what each did, and the graph after it.
+"""Sequence of substitutions applied to a graph, with a record of each. Enters: a graph, rules with
+the places where to apply them. Leaves: what each did, and the graph after it.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ def _at(rule: Rule, matches: Sequence[Match], place: int, parameters: Parameters
             f"rule {rule.name!r} fits at {counted(len(matches), 'place')}, not at place {place}",
             f"give 1 to {len(matches)}",
         )
-    unset = [name for name in chosen_symbols(rule) if name not in parameters]
+    unset = [name for name in free_symbols(rule) if name not in parameters]
     remedy = f"set {', '.join(unset)}, as {unset[0]}=2" if unset else "apply another rule"
     raise InputError(f"rule {rule.name!r} fits nowhere", remedy)
 
 
-def chosen_symbols(rule: Rule) -> tuple[str, ...]:
+def free_symbols(rule: Rule) -> tuple[str, ...]:
     """Symbols whose values the source does not bind and no condition tells: degrees, as a rule.
 
     >>> from meshwright.rewrite.language.text import parse_rule
-    >>> chosen_symbols(parse_rule("r: relu(x) => combine[0, d](relu(partition[0, d](x)))"))
+    >>> free_symbols(parse_rule("r: relu(x) => combine[0, d](relu(partition[0, d](x)))"))
     ('d',)
     """
     source = Rule(name="", source=rule.source, target=())

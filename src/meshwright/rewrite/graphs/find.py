@@ -1,4 +1,5 @@
-"""Where the source of a rule is found. Enters: a site, a plan, an operator. Leaves: bindings.
+"""Subgraph matching: bindings of a compiled pattern at an anchor operator. Enters: a site, a plan,
+an operator. Leaves: bindings.
 
 Straight down from the anchor, each tensor was made by the operator that the pattern says or the
 search ends; only a further output of a rule may be found in several places.

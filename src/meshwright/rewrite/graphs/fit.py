@@ -1,4 +1,4 @@
-"""Whether the target of a rule fits where its source was found, and what it makes there.
+"""Instantiation of a rule's target at a match: types checked, free symbols chosen.
 
 Enters: a rule, the settings and tensors that its source bound. Leaves: for each choice of what the
 source leaves open a `Blueprint`, the operators to put in place; none where a condition fails, an

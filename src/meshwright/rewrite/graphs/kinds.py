@@ -1,4 +1,4 @@
-"""Kinds of a graph and operators of the rule language, both ways.
+"""Translation between operator kinds of a graph and operators of the rule language.
 
 Enters: a `Call`. Leaves: the operator that rules know it by, or None for what no rule speaks of.
 And back: an operator with its settings and the specs of its operands gives a kind, its attributes

@@ -1,4 +1,4 @@
-"""All places where rules fit a graph, kept up to date while it is rewritten.
+"""Incremental pattern matching: all matches of a rule set, kept up to date under rewrites.
 
 Enters: an `OperatorGraph`, a `RuleSet`, values for what only targets have. Leaves: `Match`es, and
 after `rewrite` those of the graph that it gives. A match that lasts contains no operator that has

@@ -1,4 +1,4 @@
-"""What the tensors of a rewritten graph are called.
+"""Tensor naming in rewritten graphs.
 
 Enters: a blueprint, the tensors that it reads and those that it replaces. Leaves: a name for every
 tensor of it, and which names of the graph change. A replaced tensor hands its name to what takes

@@ -1,4 +1,5 @@
-"""Rules compiled for matching. Enters: rules. Leaves: plans, found by what an operator reads.
+"""Pattern compilation: rules as match plans, indexed by what an operator reads. Enters: rules.
+Leaves: plans, found by what an operator reads.
 
 A plan says how to find a rule from one operator, the anchor, which computes one of its outputs:
 straight down from there, then for each further output up from a tensor that is bound already and

@@ -1,4 +1,4 @@
-"""Calls of a graph as operators of the rule language.
+"""Translation of a graph's calls into operators of the rule language.
 
 Enters: a `Call` all of whose inputs are there. Leaves: the operator that rules know it by, its
 settings, and which inputs are its operands; None for what no rule speaks of. Whether the operands

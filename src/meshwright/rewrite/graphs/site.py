@@ -1,4 +1,5 @@
-"""A graph that is being rewritten. Enters: an `OperatorGraph`. Leaves: the same, indexed.
+"""Rewrite state: a graph indexed for matching, as a persistent value. Enters: an `OperatorGraph`.
+Leaves: the same, indexed.
 
 A site is a value: an edit gives another site and leaves the first as it was. Dicts are copied
 shallowly, which for a graph of some hundred operators takes microseconds. What operators mean to

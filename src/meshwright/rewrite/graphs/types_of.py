@@ -1,4 +1,4 @@
-"""How every tensor of a graph lies in pieces, and the graph without that.
+"""Type inference of sharded tensors over a graph, and erasure of its parallel operators.
 
 Enters: an `OperatorGraph` with parallel operators. Leaves: the type of each tensor by its name, or
 the graph on one device. Inputs, parameters and buffers come in one piece. An operator that no rule

@@ -1,1 +1,1 @@
-"""Rules as text, what operators compute, and what both mean on arrays of shards."""
+"""Rule language: text form, operator definitions, and semantics on arrays of shards."""

@@ -1,5 +1,5 @@
-"""What a line of index notation computes, on whole arrays. Enters: a definition and arrays. Leaves:
-an array. Knows nothing of pieces but where labels begin.
+"""Interpreter of index notation on whole arrays. Enters: a definition and arrays. Leaves: an array.
+Knows nothing of pieces but where labels begin.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Whether the conditions of a rule hold. Enters: conditions, types of tensors, values of symbols.
-Leaves: numbers, yes or no; a `MisfitError` where a condition speaks of what is not there.
+"""Evaluation of rule conditions on types and values of symbols. Enters: conditions, types of
+tensors, values of symbols. Leaves: numbers, yes or no; a `MisfitError` where a condition speaks of
+what is not there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a graph means, on arrays of shards: the definition that every checker uses.
+"""Reference semantics of graphs of terms, executed on arrays of shards.
 
 Enters: operators, shards. Leaves: shards. Every parallel operator is written as what happens to
 the pieces; a defined operator runs its line of index notation once for each task, on the pieces
@@ -63,7 +63,7 @@ def cut(type_: Type, whole: Array) -> Shards:
     return Shards(type_, whole.reshape(shape).transpose(order))
 
 
-def of_array(value: Array) -> Shards:
+def unsharded_array(value: Array) -> Shards:
     """A tensor in one piece."""
     type_ = (TypedAxis(1),) * FRONT + tuple(TypedAxis(size) for size in value.shape)
     return cut(type_, value.reshape([axis.size for axis in type_]))
@@ -78,7 +78,7 @@ def run(
 ) -> tuple[Shards, ...]:
     """The outputs of one operator; a `MisfitError` if it cannot take its inputs.
 
-    >>> x = of_array(np.arange(4.0))
+    >>> x = unsharded_array(np.arange(4.0))
     >>> [copies] = run("replicate", (2,), [x])
     >>> [total] = run("reduce", ("copies", 2), [copies])
     >>> total.whole[0, 0, 0]

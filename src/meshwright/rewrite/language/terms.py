@@ -1,4 +1,5 @@
-"""What a rule is made of. Enters: names and numbers. Leaves: `Term`s, `Rule`s.
+"""Abstract syntax of rules: terms, conditions and rules. Enters: names and numbers. Leaves:
+`Term`s, `Rule`s.
 
 A term is an expression over tensors; equal terms are one operator, so an expression is a graph. A
 rule says that its source may be replaced by its target wherever its conditions hold. What operators

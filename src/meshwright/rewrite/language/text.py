@@ -1,4 +1,5 @@
-"""Rules as text. Enters: text. Leaves: rules. `str(rule)` is the way back.
+"""Parser and printer of the rule language. Enters: text. Leaves: rules. `str(rule)` is the way
+back.
 
     rules     one rule a line; `#` begins a comment
     rule      NAME : side => side [if condition and ...] [for any NAME, ...]

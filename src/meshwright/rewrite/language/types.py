@@ -1,5 +1,5 @@
-"""How tensors lie in pieces, and which operators may meet. Enters: types. Leaves: types, or why
-they do not fit.
+"""Type system of sharded tensors: sizes, degrees and the laws of parallel operators. Enters: types.
+Leaves: types, or why they do not fit.
 
 A type has an axis for steps, copies and sums and one for each dim; an axis of size n and degree d
 is cut into d equal pieces. Laws of the parallel operators (each beside its dual, its gradient):
@@ -97,7 +97,7 @@ def axis_number(name: object, rank: int) -> int:
     return FRONT + name % rank
 
 
-def whole_number(value: object, what: str) -> int:
+def require_integer(value: object, what: str) -> int:
     """An attribute that has to be a number."""
     if not isinstance(value, int):
         raise MisfitError(f"{what} {value} is not bound")
@@ -111,7 +111,7 @@ def over(operator: str, attributes: Sequence[object], rank: int) -> tuple[int, i
         attributes = (short[operator], *attributes)
     if len(attributes) != 2:
         raise MisfitError(f"{operator} has {len(attributes)} attributes, not an axis and a degree")
-    degree = whole_number(attributes[1], "degree")
+    degree = require_integer(attributes[1], "degree")
     if degree < 2:
         raise MisfitError(f"degree {degree} is less than two")
     return axis_number(attributes[0], rank), degree
@@ -203,7 +203,7 @@ def _halo(attributes: Sequence[object], type_: Type) -> Type:
     if len(attributes) != 3:
         raise MisfitError("halo takes a dim, rows before and rows after")
     number = axis_number(attributes[0], rank(type_))
-    before, after = (whole_number(value, "rows") for value in attributes[1:])
+    before, after = (require_integer(value, "rows") for value in attributes[1:])
     axis = type_[number]
     if axis.before or axis.after or number < FRONT:
         raise MisfitError("halo of an axis that overlaps already, or is no dim")
@@ -228,7 +228,7 @@ def _split(attributes: Sequence[object], type_: Type) -> tuple[Type, ...]:
     if len(attributes) < 2:
         raise MisfitError("split takes an axis and the sizes of all parts but the last")
     number = axis_number(attributes[0], rank(type_))
-    sizes = [whole_number(value, "size") for value in attributes[1:]]
+    sizes = [require_integer(value, "size") for value in attributes[1:]]
     rest = type_[number].size - sum(sizes)
     if type_[number][1:] != (1, 0, 0) or rest < 1 or min(sizes) < 1:
         raise MisfitError(
@@ -263,7 +263,7 @@ def _unflatten(attributes: Sequence[object], type_: Type) -> Type:
     if len(attributes) != 2:
         raise MisfitError("unflatten takes a dim and the size of its outer part")
     number = axis_number(attributes[0], rank(type_))
-    size, axis = whole_number(attributes[1], "size"), type_[number]
+    size, axis = require_integer(attributes[1], "size"), type_[number]
     if number < FRONT or size < 1 or axis.size % size or size % axis.degree or axis.before:
         raise MisfitError(
             f"unflatten of {axis.size} in {axis.degree} pieces into {size} outer parts"
@@ -354,7 +354,7 @@ def _label_axes(
         if axes.setdefault(window.output, slid) != slid:
             raise MisfitError(f"{definition.name} slides {window.output} over different dims")
     for label, length in definition.lengths:
-        size = whole_number(values[length], "length")
+        size = require_integer(values[length], "length")
         if size < 1:
             raise MisfitError(f"{definition.name} makes {size} of {label}")
         axes[label] = TypedAxis(size)
@@ -362,8 +362,8 @@ def _label_axes(
 
 
 def _slide(window: Window, axis: TypedAxis, places: int, values: Mapping[str, object]) -> TypedAxis:
-    stride = whole_number(values[window.stride], "stride")
-    padding = whole_number(values[window.padding], "padding")
+    stride = require_integer(values[window.stride], "stride")
+    padding = require_integer(values[window.padding], "padding")
     size = (axis.size + 2 * padding - places) // stride + 1
     if size < 1 or stride < 1 or padding < 0:
         raise MisfitError(f"a window of {places} does not fit {axis.size} rows")

@@ -1,5 +1,6 @@
-"""Whether what a user wrote can mean anything. Enters: rules, definitions. Leaves: nothing, or the
-sentence that says what is wrong. The parsers have seen to the grammar; here are counts and names.
+"""Well-formedness checks of user rules and definitions. Enters: rules, definitions. Leaves:
+nothing, or the sentence that says what is wrong. The parsers have seen to the grammar; here are
+counts and names.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 
 from meshwright.base.errors import InputError
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
-from meshwright.graph.meaning import require_meaning
+from meshwright.graph.meaning import require_valid_notation
 from meshwright.graph.notation import Apply, Definition, parts
 from meshwright.rewrite.language.terms import Rule, Term, nodes
 from meshwright.rewrite.language.types import PARALLEL, STRUCTURAL, arities
@@ -104,7 +105,7 @@ is not known; read one there, or write 'j < n' with an attribute n that says its
             raise InputError("there is one of this name already", "take another name")
         if taken := {DEFINITION, PYTHON_KERNEL}.intersection(definition.parameters):
             raise InputError(f"no attribute can be called {min(taken)}", "rename it")
-        require_meaning(definition)
+        require_valid_notation(definition)
         _require_functions(definition, known)
     except InputError as error:
         raise error.at(f"operator {definition.name!r}") from None

@@ -1,4 +1,5 @@
-"""Rules that come with Meshwright. Enters: files of rules and their certificates. Leaves: rules.
+"""Certified rule library: shipped rules and their proof certificates. Enters: files of rules and
+their certificates. Leaves: rules.
 
 A certificate is what the verifier wrote down when it proved a rule: a digest of the rule and of
 every definition that its operators have. A rule without one, or whose text or definitions have

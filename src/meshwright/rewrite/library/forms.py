@@ -1,4 +1,5 @@
-"""Forms of parallelism, read off a definition. Enters: a `Definition`. Leaves: rules.
+"""Parallelization rules of an operator, derived from its index notation. Enters: a `Definition`.
+Leaves: rules.
 
 For every label that can be cut there is one rule: cut the operands that have it, copy the others,
 and combine the output along it, or reduce it if the label is summed over. One more runs the

@@ -1,4 +1,5 @@
-"""Rules, operators and certificates in files. Enters: paths. Leaves: nouns, or what is wrong.
+"""Files of rules, operators and certificates: reading and writing. Enters: paths. Leaves: nouns, or
+what is wrong.
 
 A file of rules is in our text form or in the published JSON form; a file of operators has lines of
 index notation, which are added to those that come with Meshwright.

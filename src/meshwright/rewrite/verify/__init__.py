@@ -1,1 +1,1 @@
-"""Proofs and counterexamples of rules; never sees the generator."""
+"""Rule verification: symbolic proofs and counterexamples; never sees the generator."""

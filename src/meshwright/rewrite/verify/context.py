@@ -1,4 +1,5 @@
-"""What the laws of operators share. Enters: a world. Leaves: values, equations, new names.
+"""Symbolic tensor values, and the proof context that operator laws share. Enters: a world. Leaves:
+values, equations, new names.
 
 A `Value` is a tensor of any size: its axes, and what an element is as a polynomial of the inputs'
 elements. An element may depend on which copy is asked for only if copies were made different

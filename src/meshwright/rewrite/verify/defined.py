@@ -1,4 +1,5 @@
-"""A defined operator on tensors of any size. Enters: a definition and operands. Leaves: its output.
+"""Symbolic evaluation of a defined operator on tensors of any size. Enters: a definition and
+operands. Leaves: its output.
 
 The counterpart of `types.meet` with symbols: labels have one space and one degree wherever they are
 read; an operand has a copy for each piece of the labels it lacks; a cut label of the outermost sum
@@ -53,10 +54,10 @@ from meshwright.rewrite.verify.spaces import (
     Space,
     VacuousError,
     as_space,
+    cofactor_symbol,
     equate,
     monomial,
     outer,
-    primed,
     quotient,
     unify,
 )
@@ -193,7 +194,7 @@ def _extra(value: Value, needed: Monomial) -> SymbolicAxis:
     """What is left of an operand's copies when the labels that it lacks have taken theirs."""
     axis = value.axes[COPY]
     if needed == ONE:
-        return orderless(axis) if value.same else axis
+        return unordered_copies(axis) if value.same else axis
     if not value.same:
         raise BeyondError("copies that differ, one for each piece")
     degree = _taken(axis.degree, needed)
@@ -203,7 +204,7 @@ def _extra(value: Value, needed: Monomial) -> SymbolicAxis:
     return SymbolicAxis(as_space(size), degree)
 
 
-def orderless(axis: SymbolicAxis) -> SymbolicAxis:
+def unordered_copies(axis: SymbolicAxis) -> SymbolicAxis:
     """An axis of equal copies, which have no order."""
     return axis._replace(space=as_space(monomial(axis.space))) if len({*axis.space}) == 1 else axis
 
@@ -219,7 +220,7 @@ def _taken(whole: Monomial, part: Monomial) -> Monomial:
     shared = math.gcd(whole.number, part.number)
     numbers = whole.number // shared, part.number // shared
     if len(mine) == 1 and (numbers[0] == 1 or not theirs):
-        missing = Monomial(numbers[1], theirs) * Monomial(1, (primed(mine[0]),))
+        missing = Monomial(numbers[1], theirs) * Monomial(1, (cofactor_symbol(mine[0]),))
         raise RefineError(mine[0], as_space(missing))
     if not mine and not theirs:
         raise VacuousError

@@ -1,4 +1,5 @@
-"""What operators that only move elements do to tensors of any size. Enters: values. Leaves: values.
+"""Symbolic laws of parallel and data-movement operators (partition, concat, transpose ...). Enters:
+values. Leaves: values.
 
 Written from the laws of `types`, for whole tensors: cutting and combining change no element.
 """
@@ -20,9 +21,9 @@ from meshwright.rewrite.verify.spaces import (
     Space,
     VacuousError,
     as_space,
+    cofactor_symbol,
     equate,
     outer,
-    primed,
     quotient,
     resolve,
 )
@@ -85,7 +86,7 @@ def divided(whole: Monomial, part: Monomial) -> Monomial:
         raise VacuousError
     if len(whole.symbols) == 1 and whole.number == 1:
         symbol = whole.symbols[0]
-        raise RefineError(symbol, as_space(part * Monomial(1, (primed(symbol),))))
+        raise RefineError(symbol, as_space(part * Monomial(1, (cofactor_symbol(symbol),))))
     raise BeyondError(f"{whole} by {part}")
 
 
@@ -136,7 +137,7 @@ def _reduced(whole: Monomial, part: Monomial) -> Monomial:
         return ratio or ONE
     if len(whole.symbols) == 1 and whole.number == 1:
         symbol = whole.symbols[0]
-        rest = Monomial(1, (primed(symbol),))
+        rest = Monomial(1, (cofactor_symbol(symbol),))
         raise ChooseError((symbol, as_space(ONE)), (symbol, as_space(part * rest)))
     raise BeyondError(f"{whole} reduced by {part}")
 
@@ -180,7 +181,7 @@ def _batch(
     names, length = steps.space[0], len(count.symbols)
     if tuple(names[len(names) - length :]) != count.symbols:
         if len(names) == 1:
-            raise RefineError(names[0], ((primed(names[0]), *count.symbols),))
+            raise RefineError(names[0], ((cofactor_symbol(names[0]), *count.symbols),))
         raise BeyondError("steps that were made otherwise")
 
     def at(places: Places) -> Polynomial:
@@ -253,7 +254,7 @@ def _split(
         wanted = _size(context, size)
         if rest[: len(wanted)] != wanted or len(rest) == len(wanted):
             if len(rest) == 1 and len(rest[0]) == 1:
-                raise RefineError(rest[0][0], (*wanted, (primed(rest[0][0]),)))
+                raise RefineError(rest[0][0], (*wanted, (cofactor_symbol(rest[0][0]),)))
             raise BeyondError(f"whether {wanted} begins {rest}")
         pieces.append(_part(value, number, begin, wanted))
         rest, begin = rest[len(wanted) :], begin + len(wanted)
@@ -322,7 +323,7 @@ def _unflatten(
     (segment,), (want,) = axis.space, wanted
     if segment[: len(want)] != want:
         if len(segment) == 1:
-            raise RefineError(segment[0], ((*want, primed(segment[0])),))
+            raise RefineError(segment[0], ((*want, cofactor_symbol(segment[0])),))
         raise BeyondError(f"whether {want} begins {segment}")
 
     def at(places: Places) -> Polynomial:

@@ -1,4 +1,5 @@
-"""Verdicts on many rules, in several processes. Enters: rules. Leaves: what was judged, in order.
+"""Batch verification of rules in several processes. Enters: rules. Leaves: what was judged, in
+order.
 
 A verdict is a function of its rule, so the number of processes changes nothing. An interrupt ends
 the work with what has been judged.
@@ -84,13 +85,13 @@ def certificates(
 ) -> tuple[Certificate, ...]:
     """A certificate for every rule that was proved, as it was proved."""
     return tuple(
-        Certificate(rule.name, digest(as_proved(rule, verdict), known), verdict.worlds)
+        Certificate(rule.name, digest(with_proved_condition(rule, verdict), known), verdict.worlds)
         for rule, verdict in judged.verdicts
         if verdict.verdict == "proved"
     )
 
 
-def as_proved(rule: Rule, verdict: Verdict) -> Rule:
+def with_proved_condition(rule: Rule, verdict: Verdict) -> Rule:
     """A rule with the condition under which it was proved."""
     return for_plain_inputs(rule) if verdict.condition else rule
 

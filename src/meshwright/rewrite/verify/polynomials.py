@@ -1,5 +1,5 @@
-"""What an element is, in a form in which equal ones look equal. Enters: sums, products, functions.
-Leaves: polynomials, and their canonical form.
+"""Polynomial normal form of symbolic tensor elements, for equality checks. Enters: sums, products,
+functions. Leaves: polynomials, and their canonical form.
 
 A polynomial is a sum of monomials; a monomial is a number times a sum over bound index variables of
 a product of factors; a factor is an element of an input, a function of polynomials, a position, or

@@ -1,4 +1,5 @@
-"""Proofs for all ranks, sizes and degrees. Enters: a rule. Leaves: a `Proof`, or why there is none.
+"""Symbolic equivalence proofs of rules for all ranks, sizes and degrees, by case split. Enters: a
+rule. Leaves: a `Proof`, or why there is none.
 
 What is proved: wherever the conditions hold and both sides can be taken, all outputs have equal
 axes (size and degree of every dim, copies, sums, steps) and equal elements. Degrees of parallel
@@ -31,7 +32,7 @@ from meshwright.rewrite.language.terms import (
 )
 from meshwright.rewrite.language.types import COPY, DUALS
 from meshwright.rewrite.verify.context import Value
-from meshwright.rewrite.verify.defined import orderless
+from meshwright.rewrite.verify.defined import unordered_copies
 from meshwright.rewrite.verify.polynomials import equal
 from meshwright.rewrite.verify.spaces import (
     UNIT,
@@ -185,5 +186,5 @@ def _equal(one: Value, other: Value) -> bool:
 def _orderless(value: Value) -> Value:
     if not value.same:
         return value
-    axes = (*value.axes[:COPY], orderless(value.axes[COPY]), *value.axes[COPY + 1 :])
+    axes = (*value.axes[:COPY], unordered_copies(value.axes[COPY]), *value.axes[COPY + 1 :])
     return value._replace(axes=axes)

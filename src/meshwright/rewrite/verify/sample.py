@@ -1,4 +1,5 @@
-"""Random tensors that a rule can be tried on. Enters: a rule, a seed. Leaves: instances.
+"""Random testing of rules: instances with random types and values. Enters: a rule, a seed. Leaves:
+instances.
 
 An instance gives every variable a type and values, and every variable of attributes a number.
 Sizes are small and mostly equal, so that operators fit; half of the instances are in one piece, the
@@ -102,7 +103,7 @@ def instances(
             yield Instance(types, bound, seed * tries + number)
 
 
-def of_world(
+def instance_of_world(
     rule: Rule, world: World, seed: int, known: Mapping[str, Definition] = DEFINITIONS
 ) -> Instance | None:
     """An instance of a world that a proof has looked at; None if numbers do not fit by chance."""

@@ -1,4 +1,5 @@
-"""Sizes and degrees with symbols. Enters: symbols. Leaves: spaces, monomials, what they must be.
+"""Symbolic sizes and degrees: index spaces and monomials, with unification. Enters: symbols.
+Leaves: spaces, monomials, what they must be.
 
 A space is what an index runs over: segments one after the other, each a product of symbols, outer
 first, so that n + n is two segments (n) and d rows of n one segment (d n). A position in a space is
@@ -85,7 +86,7 @@ def as_space(monomial: Monomial) -> Space:
     return (monomial.symbols,) * monomial.number
 
 
-def primed(symbol: str) -> str:
+def cofactor_symbol(symbol: str) -> str:
     """What is left of a symbol when something is taken out of it."""
     return f"{symbol}'"
 
@@ -213,7 +214,7 @@ def outer(space: Space, parts: Monomial) -> tuple[Space, Space]:
         (before,), rest = outer((segment[1:],), fewer)
         return (segment[:1] + before,), rest
     if len(segment) == 1:
-        raise RefineError(segment[0], ((*parts.symbols, primed(segment[0])),))
+        raise RefineError(segment[0], ((*parts.symbols, cofactor_symbol(segment[0])),))
     if not segment:
         raise RefineError(parts.symbols[0], UNIT)
     raise BeyondError(f"{parts} parts of {segment}")
@@ -228,5 +229,5 @@ def _outer_number(space: Space, number: int) -> tuple[Space, Space]:
     if space == UNIT:
         raise VacuousError
     if len(space) == 1 and len(space[0]) == 1:
-        raise RefineError(space[0][0], ((primed(space[0][0]),),) * number)
+        raise RefineError(space[0][0], ((cofactor_symbol(space[0][0]),),) * number)
     raise BeyondError(f"{number} equal parts of {space}")

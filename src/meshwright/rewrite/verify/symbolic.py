@@ -1,5 +1,5 @@
-"""A graph on tensors of any size. Enters: terms and a world. Leaves: for every output its axes and
-its elements.
+"""Symbolic execution of a graph of terms on tensors of any size. Enters: terms and a world. Leaves:
+for every output its axes and its elements.
 
 That a task computes the same from its pieces as the law of the whole says is what the tests of the
 definitions show.

@@ -1,4 +1,4 @@
-"""What a user adds to the library: operators and rules from files. Enters: paths. Leaves: a
+"""User-supplied operators and rules, proved before a search uses them. Enters: paths. Leaves: a
 `UserRules` for a search, or what is wrong with it in a sentence.
 
 A rule counts only if it is proved: by its certificate or, where none is given, here and now.
@@ -21,7 +21,7 @@ from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import UserRules, library
 from meshwright.rewrite.library.reading import read_certified, read_operators, read_rules
-from meshwright.rewrite.verify.many import as_proved, judge
+from meshwright.rewrite.verify.many import judge, with_proved_condition
 
 SECONDS = 60.0
 """For each proof."""
@@ -73,7 +73,7 @@ def _judged(file: str | Path, known: Mapping[str, Definition]) -> tuple[Rule, ..
                 f"{file}: rule {rule.name!r} is {verdict.verdict}: {why}",
                 "correct it or leave it out; 'meshwright rules verify' tells of all",
             )
-    return tuple(as_proved(rule, verdict) for rule, verdict in judged.verdicts)
+    return tuple(with_proved_condition(rule, verdict) for rule, verdict in judged.verdicts)
 
 
 def with_kernels(

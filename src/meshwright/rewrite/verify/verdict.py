@@ -1,4 +1,5 @@
-"""Whether a rule may be used. Enters: a rule. Leaves: a `Verdict`.
+"""Verification verdict of a rule: proved, refuted by a counterexample, or unproved. Enters: a rule.
+Leaves: a `Verdict`.
 
 Proved: there is a proof, and both sides were also run and found equal on tensors that fit. Refuted:
 there are tensors on which the executable semantics gives two different answers, or on which the
@@ -22,7 +23,7 @@ from meshwright.rewrite.language.shards import Shards, evaluate
 from meshwright.rewrite.language.terms import AXES, Attribute, Rule
 from meshwright.rewrite.language.types import FRONT, Type
 from meshwright.rewrite.verify.prove import Open, Proof, prove
-from meshwright.rewrite.verify.sample import Instance, instances, of_world, types_of
+from meshwright.rewrite.verify.sample import Instance, instance_of_world, instances, types_of
 
 TRIES = 3000
 """Random instances that are looked at; only those that fit are run."""
@@ -123,18 +124,18 @@ def _instances(
     if isinstance(proof, Proof):
         for number, world in enumerate(proof.samples):
             seeds = range(seed + number * TRIES, seed + number * TRIES + 16)
-            candidates = (of_world(rule, world, case_seed, known) for case_seed in seeds)
+            candidates = (instance_of_world(rule, world, case_seed, known) for case_seed in seeds)
             yield from itertools.islice(filter(None, candidates), 1)
     yield from instances(rule, seed, TRIES, known)
 
 
-def is_certain(
+def has_proof(
     rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 30.0
 ) -> bool:
     """Whether a rule is proved; no counterexample is sought where there is no proof.
 
     >>> from meshwright.rewrite.language.text import parse_rule
-    >>> is_certain(parse_rule("r: neg(neg(x)) => x"))
+    >>> has_proof(parse_rule("r: neg(neg(x)) => x"))
     True
     """
     proof = prove(rule, known, seconds)

@@ -1,4 +1,5 @@
-"""What is assumed while a rule is proved. Enters: decisions. Leaves: worlds with more decided.
+"""Case split of a proof: worlds of assumptions on ranks, sizes and degrees. Enters: decisions.
+Leaves: worlds with more decided.
 
 A rule speaks of tensors of all ranks, sizes and degrees. A world says nothing of them at first; a
 proof asks for what it needs (`ChooseError`: one of several, all of which have to be proved) or

@@ -1,5 +1,6 @@
-"""Chains of collectives carried out. Enters: tensors and the links of a chain (`lower.chains`).
-Leaves: what one collective over all of its factors would leave.
+"""Multi-step collectives executed on ranks (recursive halving and doubling). Enters: tensors and
+the links of a chain (`lower.chains`). Leaves: what one collective over all of its factors would
+leave.
 """
 
 from __future__ import annotations

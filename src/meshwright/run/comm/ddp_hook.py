@@ -1,5 +1,6 @@
-"""Reduction programs in a DDP script. Enters: a model under DistributedDataParallel and a reduction
-plan. Leaves: the same model, whose gradients are averaged by the plan's program.
+"""DDP communication hook that runs reduction programs. Enters: a model under
+DistributedDataParallel and a reduction plan. Leaves: the same model, whose gradients are averaged
+by the plan's program.
 
 DDP hands over its buckets in the same order on every rank. A communication stream (`comm_stream`)
 carries the programs out while the backward pass goes on: its thread waits between the steps of a

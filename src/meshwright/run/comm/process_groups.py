@@ -1,4 +1,5 @@
-"""Process groups. Enters: members as global ranks. Leaves: torch's group of them, made once.
+"""Process groups of torch.distributed, created once and only if used. Enters: members as global
+ranks. Leaves: torch's group of them, made once.
 
 A group costs a few milliseconds and, on gloo, three threads in each member, so that only those are
 made that something is carried out in. Only members meet when a group is made: all of them must come
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from meshwright.run.launch.thread_affinity import let_others_go_first
+from meshwright.run.launch.thread_affinity import schedule_gloo_as_batch
 
 
 class Groups:
@@ -33,7 +34,7 @@ class Groups:
         if dist.get_backend(self.world) == "nccl":
             # torch's destroy_process_group knows nothing of groups that it has not made.
             self._end = weakref.finalize(self, _shut_down, self._made)
-        let_others_go_first()
+        schedule_gloo_as_batch()
 
     @property
     def world(self) -> dist.ProcessGroup:
@@ -70,7 +71,7 @@ class Groups:
             cpu = torch.device("cpu")
             patience = self.world._get_backend(cpu).options._timeout
             group = dist.ProcessGroupGloo(name, place, count, patience)
-            let_others_go_first()
+            schedule_gloo_as_batch()
         # Both have the collectives of a process group under the same names.
         return cast(dist.ProcessGroup, group)
 

@@ -1,5 +1,5 @@
-"""Reduction programs on real ranks. Enters: a tensor and a program's recipe. Leaves: in the tensor,
-the sum over this rank's reduction group, as a plain AllReduce would leave it.
+"""Reduction programs executed on ranks. Enters: a tensor and a program's recipe. Leaves: in the
+tensor, the sum over this rank's reduction group, as a plain AllReduce would leave it.
 
 Rank i is device i of the placement. Why this program is the best is not known here.
 """

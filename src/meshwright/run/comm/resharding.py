@@ -1,5 +1,6 @@
-"""Resharding carried out. Enters: the steps of a transfer and this rank's piece of a tensor.
-Leaves: what the transfer leaves here. Which transfers there are, and when, is told by `script`.
+"""Resharding executed on ranks: the collectives and box exchanges of a transfer. Enters: the steps
+of a transfer and this rank's piece of a tensor. Leaves: what the transfer leaves here. Which
+transfers there are, and when, is told by `script`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from meshwright.lower.transfers import (
     Exchange,
     GroupCollective,
     Step,
-    moves_from,
-    moves_to,
+    received_boxes,
+    sent_boxes,
 )
 from meshwright.plan.model import Plan
 from meshwright.run.comm import chaining
@@ -94,8 +95,8 @@ class Resharder:
         return tuple(map(self._machine.device, self._machine.along(inside, self.here)))
 
     def _exchange(self, step: Exchange, dtype: torch.dtype) -> Action:
-        getting = tuple(moves_to(step, self.here)) if step.after.holds(self.here) else None
-        giving = tuple(moves_from(step, self.here)) if step.before.holds(self.here) else ()
+        getting = tuple(received_boxes(step, self.here)) if step.after.holds(self.here) else None
+        giving = tuple(sent_boxes(step, self.here)) if step.before.holds(self.here) else ()
         target = None if getting is None else step.after.box(self.here)
         alone = PARTIAL in step.before.states or step.before.exact is not None
 

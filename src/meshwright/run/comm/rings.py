@@ -1,5 +1,6 @@
-"""Collectives that gloo lacks or does badly, made of sends. Enters: tensors and the members of a
-group, ascending. Leaves: the same on every member as the collective's definition says.
+"""Ring collectives from sends and receives: ReduceScatter, AllGather, Reduce, Broadcast. Enters:
+tensors and the members of a group, ascending. Leaves: the same on every member as the collective's
+definition says.
 
 Gloo's ReduceScatter is an AllReduce; its AllGather wants equal parts, and takes half as long again
 where several groups share a link and do not begin at once; its Broadcast crosses a slow link once

@@ -1,6 +1,6 @@
-"""What goes between pipeline stages on islands of different widths. Enters: tensors of one
-micro-batch, whole on every rank of the part that has them. Leaves: the same on every rank of the
-part that wants them.
+"""Cross-mesh resharding between pipeline stages: send/recv of chunks, then all-gather. Enters:
+tensors of one micro-batch, whole on every rank of the part that has them. Leaves: the same on every
+rank of the part that wants them.
 
 A tensor is cut, as a row of numbers, into as many chunks as the larger of both parts has ranks.
 Each chunk goes from one rank to one other, and those who received gather them inside of their

@@ -1,5 +1,5 @@
-"""Tokens on their way to experts on other devices and back (expert parallelism): AllToAlls with
-exact counts. Enters: rows in the order of all experts. Leaves: what their experts make of them.
+"""Expert-parallel token dispatch and combine: dropless AllToAlls with exact counts. Enters: rows in
+the order of all experts. Leaves: what their experts make of them.
 
 Each device tells the others how many rows each of their experts gets, sends the rows, computes what
 has come, and sends the results back the same way. Nothing is dropped and nothing padded. Gradients

@@ -1,4 +1,4 @@
-"""The hierarchical reduction of gradients across unequal groups. Enters: a plan over islands, and
+"""Hierarchical gradient AllReduce across islands of unequal sizes. Enters: a plan over islands, and
 what each rank of it keeps. Leaves: sums on all of them.
 
 Inside a part gradients are reduced already, each element on one rank or on several (copies). Of an
@@ -30,7 +30,7 @@ from meshwright.collectives.gather import Runs, cheapest_gather, gather_groups
 from meshwright.graph.model import OperatorGraph, Parameter
 from meshwright.lower.ownership import Holdings, Region
 from meshwright.lower.script import Script
-from meshwright.plan.island_plan import gather_pricer, gradient_bytes
+from meshwright.plan.island_plan import collective_pricer, gradient_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.executor import Executor
@@ -195,7 +195,7 @@ class Across:
 def _runs(plan: Plan, parameters: Sequence[Parameter]) -> Runs:
     """Over which levels to gather, as predicted; in one go where there is nothing to gather."""
     held = gradient_bytes(parameters) / plan.cluster.devices
-    return cheapest_gather(gather_pricer(plan.cluster, plan.backend), held).runs
+    return cheapest_gather(collective_pricer(plan.cluster, plan.backend), held).runs
 
 
 def _gathered(

@@ -1,5 +1,5 @@
-"""Segments compiled by Inductor. Enters: segments, and what enters them in a step. Leaves: their
-outputs, with autograd's graph where gradients are wanted.
+"""TorchInductor compilation of segments (`compile_fx`, AOTAutograd). Enters: segments, and what
+enters them in a step. Leaves: their outputs, with autograd's graph where gradients are wanted.
 
 Each distinct graph (`segment_graphs`: the same operators, local shapes and strides, dtypes and
 attributes) is compiled once, forward and backward, by `torch._inductor.compile_fx` with static
@@ -49,7 +49,7 @@ EARLY_BACKWARD = "force_non_lazy_backward_lowering"
 """The setting, where this PyTorch has it, by which a backward pass is compiled with its forward."""
 
 
-def as_traced(module: GraphModule, examples: Sequence[Tensor]) -> Call:
+def eager_backend(module: GraphModule, examples: Sequence[Tensor]) -> Call:
     """The graph itself, run by PyTorch operator by operator."""
     return module
 

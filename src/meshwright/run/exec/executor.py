@@ -1,5 +1,5 @@
-"""A step of training on one rank. Enters: a script, and the inputs of a step. Leaves: the loss, and
-gradients beside this rank's parameters.
+"""The executor: one training step of a rank, instruction by instruction. Enters: a script, and the
+inputs of a step. Leaves: the loss, and gradients beside this rank's parameters.
 
 The rank goes through the script's instructions and does its part of each. What travels does so in a
 lane of its own, in the order of the script; whoever needs it waits for it. Values are dropped after
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.capture.execution.experts import Through
-from meshwright.capture.execution.guarding import refuse_other_branches
+from meshwright.capture.execution.guarding import check_guards
 from meshwright.capture.execution.sharded_softmax import JointReductions
 from meshwright.lower.data_shares import DataShares
 from meshwright.lower.script import Instruction, Script
@@ -37,9 +37,9 @@ from meshwright.run.exec.output_gather import OutputGather, Pieces
 from meshwright.run.exec.parameters import Parameters
 from meshwright.run.exec.recording import Kind, Recorder
 from meshwright.run.exec.segments import Compiled, Compiler, Leaf
-from meshwright.run.exec.tape import Taped, entered, gradients, taped
-from meshwright.run.health.pulse import Pulse, unwatched
-from meshwright.run.launch.gpus import make_current
+from meshwright.run.exec.tape import Taped, entered, gradients, segment_tape
+from meshwright.run.health.pulse import Pulse, null_pulse
+from meshwright.run.launch.gpus import init_autograd_cuda_context
 
 Result = TypeVar("Result")
 
@@ -76,7 +76,7 @@ class Executor:
         self.wire, self.rank, self.device = wire, rank, device
         self.backend, self._returned = backend, frozenset(returned)
         self._here = self.script.parallel.machine.coordinates(rank)
-        make_current(device)
+        init_autograd_cuda_context(device)
         self._mover = Resharder(plan, wire, rank, device)
         self._lane: CommStream = CommStream(device) if beside is None else beside._lane
         self._compiler = Compiler(
@@ -115,7 +115,7 @@ class Executor:
         """What a state_dict has besides the parameters that operators read, whole."""
         self.constants: dict[str, Tensor] = {}
         """Buffers of the graph that no state_dict has, whole."""
-        self.pulse: Pulse = unwatched
+        self.pulse: Pulse = null_pulse
         """Told whenever something is done, and when what follows needs other ranks."""
         self.recorder = Recorder(device)
         self.finished: Callable[[Tensor, bool], Tensor] = lambda loss, _train: loss
@@ -204,7 +204,7 @@ class Executor:
 
     def _begin(self, inputs: Mapping[str, Tensor]) -> None:
         self._inputs = {**self.constants, **self.buffers, **inputs}
-        refuse_other_branches(self.script.plan.graph, self._inputs)
+        check_guards(self.script.plan.graph, self._inputs)
         self._values: dict[Key, Value] = {}
         self._tape: dict[tuple[int, int], Taped] = {}
         self._gradients: GradientAccumulator[tuple[str, int]] = GradientAccumulator()
@@ -323,7 +323,7 @@ class Executor:
             if name in self._returned and not instruction.again:
                 self._kept[name, instruction.micro_batch] = output.detach()
         if keeps:
-            self._tape[instruction.number, instruction.micro_batch] = taped(values, outputs)
+            self._tape[instruction.number, instruction.micro_batch] = segment_tape(values, outputs)
 
     def _arrived(self, leaf: Leaf, instruction: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""

@@ -1,5 +1,6 @@
-"""How long values live on a rank. Enters: its instructions, and what the segments among them take
-and make. Leaves: for each instruction the values that nobody needs after it.
+"""Liveness analysis: the last use of each value in a rank's instructions. Enters: its instructions,
+and what the segments among them take and make. Leaves: for each instruction the values that nobody
+needs after it.
 
 It does not know the values themselves, nor how they travel.
 """

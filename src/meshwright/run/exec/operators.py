@@ -1,5 +1,5 @@
-"""What a rank runs for one operator's piece. Enters: a piece, and what its device knows. Leaves:
-a function of its operands.
+"""Operator kernels of a rank: random operators, normalisations, all others as captured. Enters: a
+piece, and what its device knows. Leaves: a function of its operands.
 
 Most pieces run as `capture.pieces` says. Here are those that have to know more: random ones their
 place and the step, normalisations where their statistics are kept.

@@ -1,6 +1,6 @@
-"""A model's outputs put together from their pieces, and their gradients cut. Enters: the pieces
-that a rank made of some tensors. Leaves: these tensors, as the rank's user wants them, and the
-other way round for gradients.
+"""All-gather of a model's outputs, and the shards of their gradients. Enters: the pieces that a
+rank made of some tensors. Leaves: these tensors, as the rank's user wants them, and the other way
+round for gradients.
 
 A rank that gave the whole batch gets whole tensors, and gives whole gradients, the same as every
 other rank's. One that gave its share of the samples gets the rows of these, and the gradient of a

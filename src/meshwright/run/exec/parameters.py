@@ -1,5 +1,6 @@
-"""A rank's parameters. Enters: a script. Leaves: `Parameters`: this rank's piece of each, what the
-optimizer sees of it, and its gradient.
+"""Sharded parameters of a rank (tensor parallelism, ZeRO 1 to 3) and their gradients. Enters: a
+script. Leaves: `Parameters`: this rank's piece of each, what the optimizer sees of it, and its
+gradient.
 
 A sharded parameter (ZeRO) is cut once more, into whole rows, over the devices that would hold
 copies: the optimizer sees the rank's shard, and the piece is gathered before it is used. With ZeRO

@@ -1,5 +1,5 @@
-"""Random numbers that do not depend on who draws them. Enters: which elements of a tensor.
-Leaves: for each a number, or whether it is kept.
+"""Counter-based random numbers (SplitMix64), the same however a tensor is sharded. Enters: which
+elements of a tensor. Leaves: for each a number, or whether it is kept.
 
 The law of random numbers, whatever the plan, its pieces, copies and layers that run again:
 
@@ -74,10 +74,10 @@ class LaterKey(Protocol):
 Key = int | LaterKey
 
 
-def starts_of(key: int, box: Box, shape: Sequence[int]) -> Starts:
+def splitmix_starts(key: int, box: Box, shape: Sequence[int]) -> Starts:
     """Where the numbers of a box begin.
 
-    >>> starts_of(7, ((1, 3), (2, 6)), (4, 6)) == Starts(15, 8, mixed(7) + 2)
+    >>> splitmix_starts(7, ((1, 3), (2, 6)), (4, 6)) == Starts(15, 8, mixed(7) + 2)
     True
     """
     *outer, (first, _) = box or ((0, 1),)
@@ -92,7 +92,7 @@ def _wrapped(number: int) -> int:
 
 
 def _begun(key: Key, box: Box, shape: Sequence[int]) -> Starts:
-    return starts_of(key, box, shape) if isinstance(key, int) else key.starts(box, shape)
+    return splitmix_starts(key, box, shape) if isinstance(key, int) else key.starts(box, shape)
 
 
 def uniform(key: Key, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:

@@ -1,4 +1,5 @@
-"""Random operators on a rank. Enters: a piece of one. Leaves: a function of its operands and a key.
+"""Sharding-invariant random operators by inverse transform sampling. Enters: a piece of one.
+Leaves: a function of its operands and a key.
 
 Each element is made of a uniform number u that depends on its place alone (`randomness`), by the
 inverse of its distribution, so that any plan draws the same:

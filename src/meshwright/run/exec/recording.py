@@ -1,5 +1,5 @@
-"""How long the parts of a step took on a rank. Enters: what is done, by kind and name. Leaves:
-seconds of each.
+"""Step profiler of a rank: compute and exposed communication, by clock or CUDA events. Enters: what
+is done, by kind and name. Leaves: seconds of each.
 
 A recorder that does not record costs next to nothing. On a CPU parts are timed by the clock; on a
 GPU, where operators are only launched, by CUDA events in the stream that runs them, so that a

@@ -25,7 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from meshwright.graph.pieces import Box
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.operators import DrawMoment
-from meshwright.run.exec.random_bits import Starts, key_of, starts_of
+from meshwright.run.exec.random_bits import Starts, key_of, splitmix_starts
 from meshwright.run.exec.segments import Compiled, Compiler, Operand, Operation
 
 
@@ -107,7 +107,9 @@ class SegmentGraph(NamedTuple):
     def numbers(self, moment: DrawMoment, device: torch.device) -> Tensor:
         """What the random operators of the graph begin with in a step."""
         rows = (
-            starts_of(key_of(moment.seed, moment.step, place.operator), place.box, place.shape)
+            splitmix_starts(
+                key_of(moment.seed, moment.step, place.operator), place.box, place.shape
+            )
             for place in self.places
         )
         return torch.tensor(list(rows), dtype=torch.int64).to(device, non_blocking=True)

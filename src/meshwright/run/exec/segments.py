@@ -1,5 +1,6 @@
-"""A rank's segments, ready to run. Enters: a script. Leaves: `Compiled` segments: what they read,
-the operators they run, what they make.
+"""Eager execution of segments: operators over slots, one autograd call for the backward pass.
+Enters: a script. Leaves: `Compiled` segments: what they read, the operators they run, what they
+make.
 
 Operators of a segment run one after the other over a row of slots; their backward pass is one call
 of autograd from the segment's outputs to its leaves. Each segment is compiled once for each
@@ -19,8 +20,8 @@ from torch import Tensor
 
 from meshwright.capture.execution.experts import Through
 from meshwright.capture.execution.sharded_softmax import ALONE, JointReductions
-from meshwright.graph.counts import needing_gradient
-from meshwright.graph.expert_body import experts_held
+from meshwright.graph.counts import tensors_requiring_grad
+from meshwright.graph.expert_body import local_expert_count
 from meshwright.graph.family import PYTHON_KERNEL
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import beyond, full, within
@@ -159,7 +160,7 @@ class Compiler:
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
         self._wanted = self._wanted_elsewhere()
-        self.needing = needing_gradient(graph)
+        self.needing = tensors_requiring_grad(graph)
 
     def _wanted_elsewhere(self) -> set[str]:
         """Tensors that another segment reads, or that travel; the loss, and what is returned."""
@@ -284,7 +285,7 @@ class _Draft:
             piece.operator
         )
         held = (
-            experts_held(parallel.tasks[unit].pieces(coordinates, self.micro)[place].call)
+            local_expert_count(parallel.tasks[unit].pieces(coordinates, self.micro)[place].call)
             for coordinates in parallel.machine.along(inside, self.own._here)
         )
         return self.own._routing(inside, tuple(held))

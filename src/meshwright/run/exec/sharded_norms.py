@@ -1,5 +1,6 @@
-"""Normalisations over what several devices hold. Enters: a piece, and what sums over the devices.
-Leaves: the normalised piece, through which gradients flow back.
+"""Synchronised batch norm (as SyncBatchNorm): statistics all-reduced in both passes. Enters: a
+piece, and what sums over the devices. Leaves: the normalised piece, through which gradients flow
+back.
 
 With n elements in all, mean m = Σx / n, variance v = Σx² / n - m², r = 1 / sqrt(v + ε) and
 h = (x - m) r,

@@ -1,5 +1,5 @@
-"""What a rank keeps of a segment for its backward pass. Enters: the values that enter the segment
-and its outputs. Leaves: a `Taped`, and from it the gradients of what entered.
+"""The autograd tape of a segment: graph edges kept for its backward pass. Enters: the values that
+enter the segment and its outputs. Leaves: a `Taped`, and from it the gradients of what entered.
 
 Kept are edges of autograd's graph, not tensors: what lies between two segments is in memory only
 for as long as an operator has saved it, as if there were no segments.
@@ -61,7 +61,7 @@ def entered(leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive) ->
             yield _Entered.apply(anchor, value.detach())  # type: ignore[no-untyped-call]
 
 
-def taped(values: Sequence[Tensor], outputs: Sequence[Tensor]) -> Taped:
+def segment_tape(values: Sequence[Tensor], outputs: Sequence[Tensor]) -> Taped:
     """What to keep of a segment that has run."""
     return Taped(tuple(map(_edge, values)), tuple(map(_edge, outputs)))
 

@@ -1,5 +1,6 @@
-"""Forward and backward pass apart: a loss outside of the model. Enters: inputs without targets, and
-later gradients of the model's outputs. Leaves: these outputs, and then gradients of parameters.
+"""Separate forward and backward passes for an external loss (all forward first, as in GPipe).
+Enters: inputs without targets, and later gradients of the model's outputs. Leaves: these outputs,
+and then gradients of parameters.
 
 All micro-batches go forward first, since nobody knows gradients before: what a pipeline's schedule
 saves of memory is lost. Operators of the plan's own loss do not run; those in one segment with the

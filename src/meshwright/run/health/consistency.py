@@ -1,5 +1,5 @@
-"""The consistency check of ranks. Enters: each one's statement. Leaves: nothing, or their
-difference.
+"""Cross-rank consistency check: fixed-size digests compared by one all_gather. Enters: each one's
+statement. Leaves: nothing, or their difference.
 
 Ranks that run different plans would wait for each other for ever, or compute nonsense. So each says
 in a few words of fixed size what it is about to do (digests for what is long), in one all_gather,

@@ -66,7 +66,7 @@ def answered(server: socket.socket, missing: set[int], greeting: Hello) -> PeerL
         return None
     link = PeerLink(connection, -1)
     try:
-        heard = hello(link, ANSWER)
+        heard = receive_hello(link, ANSWER)
     except OSError:
         heard = None
     if heard is None or heard.token != greeting.token or heard.rank not in missing:
@@ -74,11 +74,11 @@ def answered(server: socket.socket, missing: set[int], greeting: Hello) -> PeerL
         return None
     link.peer = heard.rank
     link.send(greeting)
-    require_equal(greeting, heard)
+    require_equal_world_size(greeting, heard)
     return link
 
 
-def hello(link: PeerLink, wait: float) -> Hello | None:
+def receive_hello(link: PeerLink, wait: float) -> Hello | None:
     """The first message, if it is one that is due first."""
     link.socket.settimeout(wait)
     while True:
@@ -90,7 +90,7 @@ def hello(link: PeerLink, wait: float) -> Hello | None:
             return None
 
 
-def require_equal(above: Hello, below: Hello) -> None:
+def require_equal_world_size(above: Hello, below: Hello) -> None:
     """Refuse ranks that do not believe in the same number of ranks."""
     if above.ranks != below.ranks:
         raise DisagreementError(

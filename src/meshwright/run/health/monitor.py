@@ -19,7 +19,7 @@ from typing import NamedTuple, assert_never
 from meshwright.base.units import Seconds
 from meshwright.run.health.channel import Beat, End, Go, Hello, Over, PeerLink, Ready
 from meshwright.run.health.peers import parent_of
-from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, outlook_of
+from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, stall_detector_of
 
 BEAT = 0.25
 """Seconds from one beat to the next."""
@@ -135,7 +135,7 @@ class FailureMonitor:
         mark, self._quiet = self.mark, self._quiet + elapsed
         if mark is not self._seen:
             self._seen, self._quiet = mark, 0.0
-        view = outlook_of(self.rank, mark, self._quiet, self.limit)
+        view = stall_detector_of(self.rank, mark, self._quiet, self.limit)
         outlook = merged(view, *(link.outlook for link in self._children))
         for link in self.links:
             link.send(Beat(mark, None if link in self._children else outlook))

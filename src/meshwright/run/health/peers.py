@@ -1,5 +1,5 @@
-"""The tree of peers that watch each other. Enters: a store. Leaves: a `PeerLink` to the parent and
-each child.
+"""Binary-tree overlay of ranks for failure detection: TCP links to parent and children. Enters: a
+store. Leaves: a `PeerLink` to the parent and each child.
 
 Ranks form a binary tree (the parent of rank r is (r - 1) // 2) of TCP connections of their own:
     - when a process dies, its system closes its connections, so that its kin know at once; a store
@@ -32,9 +32,9 @@ from meshwright.run.health.handshake import (
     Address,
     answered,
     connection,
-    hello,
     hosts,
-    require_equal,
+    receive_hello,
+    require_equal_world_size,
 )
 
 POLL = 0.1
@@ -174,7 +174,7 @@ class _Meeting(NamedTuple):
                 link.send(greeting)
                 heard = self._greeting(link)
                 if heard is not None and (heard.rank, heard.token) == (peer, greeting.token):
-                    require_equal(heard, greeting)
+                    require_equal_world_size(heard, greeting)
                     return link
                 called.close()
             time.sleep(POLL)
@@ -184,7 +184,7 @@ class _Meeting(NamedTuple):
         while True:
             self._look(f"rank {link.peer}")
             try:
-                return hello(link, POLL)
+                return receive_hello(link, POLL)
             except TimeoutError:
                 continue
             except OSError:

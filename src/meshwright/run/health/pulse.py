@@ -1,4 +1,6 @@
-"""How a rank's step tells whoever watches that it goes on. Enters and leaves: nothing."""
+"""Heartbeat hook of a training step: progress, and waiting for other ranks. Enters and leaves:
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,5 +14,5 @@ class Pulse(Protocol):
         """Something is done."""
 
 
-def unwatched(*, waiting: bool = False) -> None:
+def null_pulse(*, waiting: bool = False) -> None:
     """Nobody watches."""

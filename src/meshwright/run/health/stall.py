@@ -80,7 +80,7 @@ UNKNOWN = StallDetector(quiet=0.0, done=False)
 """What a rank looks like that has not been heard yet: it may be busy."""
 
 
-def outlook_of(rank: int, mark: Mark, quiet: float, limit: Seconds) -> StallDetector:
+def stall_detector_of(rank: int, mark: Mark, quiet: float, limit: Seconds) -> StallDetector:
     """What one rank looks like that made its last progress `quiet` seconds ago."""
     if mark.done:
         return StallDetector()
@@ -121,7 +121,7 @@ def _behind(one: Suspect | None, other: Suspect | None) -> Suspect | None:
 def complaint(outlook: StallDetector, limit: Seconds) -> str | None:
     """What is wrong with the ranks of a view, if anything.
 
-    >>> complaint(outlook_of(2, Mark(4, inside=True), 20.3, Seconds(20.0)), Seconds(20.0))
+    >>> complaint(stall_detector_of(2, Mark(4, inside=True), 20.3, Seconds(20.0)), Seconds(20.0))
     'rank 2 has made no progress in step 4 for 20 s'
     """
     if (suspect := outlook.stalled) is not None:

@@ -1,1 +1,1 @@
-"""How ranks come to be: started here, by torchrun, several on one GPU; their threads and cores."""
+"""Launching ranks: local processes, torchrun, several NCCL ranks a GPU, thread affinity."""

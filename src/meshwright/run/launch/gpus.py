@@ -1,5 +1,6 @@
-"""NCCL ranks on GPUs, also several on one. Enters: how many ranks, and how many a GPU takes.
-Leaves: how many GPUs they need, and the environment of each rank; or a sentence why it cannot be.
+"""NCCL ranks on GPUs, several on one by NCCL_HOSTID and CUDA MPS. Enters: how many ranks, and how
+many a GPU takes. Leaves: how many GPUs they need, and the environment of each rank; or a sentence
+why it cannot be.
 
 NCCL refuses two ranks of one host on one GPU ("Duplicate GPU detected"), and tells hosts apart by
 NCCL_HOSTID. With an id of its own each rank looks like a node of one GPU, and all that travels goes
@@ -69,7 +70,7 @@ MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 @contextmanager
-def sharing_service() -> Iterator[None]:
+def mps_service() -> Iterator[None]:
     """Have ranks that are started inside share GPUs by CUDA's multi-process service.
 
     Where the service runs already, or is not installed, nothing is done.
@@ -113,7 +114,7 @@ def placed(device: torch.device | str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if str(named) == "cuda" else named
 
 
-def make_current(device: torch.device) -> None:
+def init_autograd_cuda_context(device: torch.device) -> None:
     """Give autograd's own thread a context of the GPU before a matrix product asks for one."""
     if device.type == "cuda":
         one = torch.ones((), device=device, requires_grad=True)

@@ -1,5 +1,5 @@
-"""For the server of ranks, which imports it before torch: what libtorch says below an error stays
-unsaid. In a network without names it would complain of every connection.
+"""libtorch's log level in the fork server, set before torch is imported: errors only. In a network
+without names it would complain of every connection.
 """
 
 from __future__ import annotations

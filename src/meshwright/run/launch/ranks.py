@@ -1,5 +1,6 @@
-"""Ranks on this machine. Enters: a function that can be imported, and how many ranks run it.
-Leaves: what each of them returned, in the order of the ranks.
+"""Local process launcher: ranks forked from a preloaded server (multiprocessing forkserver).
+Enters: a function that can be imported, and how many ranks run it. Leaves: what each of them
+returned, in the order of the ranks.
 
 Ranks are forked from a server that has imported what they need and done nothing else, which takes
 a twentieth of a second for each instead of four. Users start theirs with torchrun; what runs in a
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
-from meshwright.run.launch.thread_affinity import keep_to_a_core, keep_to_a_share
+from meshwright.run.launch.thread_affinity import pin_to_core_share, pin_to_one_core
 
 PRELOADED = ("meshwright.run.launch.quiet", "meshwright.run.preloaded")
 """What ranks need not import themselves, in this order."""
@@ -80,10 +81,10 @@ class Meeting(NamedTuple):
                 # Ranks with a GPU each talk over NVLink, unless a network is to be emulated.
                 os.environ |= sharing_environment(rank)
             gpu = torch.device("cuda", rank * self.home.gpus // self.ranks)
-            keep_to_a_share(rank, self.ranks)
+            pin_to_core_share(rank, self.ranks)
             torch.cuda.set_device(gpu)
         else:
-            keep_to_a_core(rank, self.ranks)
+            pin_to_one_core(rank, self.ranks)
         listening = None if self.door is None else self.door.detach()
         store = TCPStore(
             self.home.address, self.port, self.ranks, rank == 0, master_listen_fd=listening
@@ -95,7 +96,7 @@ class Meeting(NamedTuple):
 
 
 @contextmanager
-def meetings(ranks: int, home: Home | None = None) -> Iterator[list[Meeting]]:
+def open_rendezvous(ranks: int, home: Home | None = None) -> Iterator[list[Meeting]]:
     """For each rank where it meets the others; ranks are started inside."""
     host = home or Home()
     with socket.socket() as door:
@@ -128,7 +129,7 @@ def run_ranks(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     started: list[tuple[ForkServerProcess, Connection]] = []
-    with meetings(ranks, home) as all_:
+    with open_rendezvous(ranks, home) as all_:
         for rank, meeting in enumerate(all_):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(

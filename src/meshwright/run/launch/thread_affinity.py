@@ -18,7 +18,7 @@ NAME = "gloo_tcp"
 """What the names of gloo's threads begin with."""
 
 
-def let_others_go_first() -> None:
+def schedule_gloo_as_batch() -> None:
     """For all threads that gloo has in this process; only on Linux, elsewhere nothing happens."""
     for thread in Path("/proc/self/task").glob("*"):
         # A thread may end at any time.
@@ -27,7 +27,7 @@ def let_others_go_first() -> None:
                 os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def keep_to_a_core(rank: int, ranks: int) -> None:
+def pin_to_one_core(rank: int, ranks: int) -> None:
     """Have this process, the rank of so many on a machine, compute on one core, if it has no two.
 
     Threads made later do as the one that calls.
@@ -39,7 +39,7 @@ def keep_to_a_core(rank: int, ranks: int) -> None:
         os.sched_setaffinity(0, {cores[rank * len(cores) // ranks]})
 
 
-def keep_to_a_share(rank: int, ranks: int) -> None:
+def pin_to_core_share(rank: int, ranks: int) -> None:
     """Have this process, the rank of so many on a machine, use its share of the cores, if there is
     one for each.
 

@@ -1,5 +1,6 @@
-"""Ranks that torchrun started. Enters: its environment. Leaves: this process in a group of all
-ranks, on its device, and mistakes that all ranks hear of. It does not know what ranks do.
+"""torchrun integration: process group, device and errors of a rank that torchrun started. Enters:
+its environment. Leaves: this process in a group of all ranks, on its device, and mistakes that all
+ranks hear of. It does not know what ranks do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from meshwright.base.errors import InputError
 from meshwright.base.units import counted
 from meshwright.run.launch.gpus import require_nccl
-from meshwright.run.launch.thread_affinity import keep_to_a_core
+from meshwright.run.launch.thread_affinity import pin_to_one_core
 
 _T = TypeVar("_T")
 
@@ -25,7 +26,7 @@ def started_by_torchrun() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def ranks_here() -> int:
+def local_world_size() -> int:
     """How many ranks this machine has."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
@@ -42,7 +43,7 @@ def joined(backend: str | None = None) -> Iterator[torch.device]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     else:
-        keep_to_a_core(int(os.environ.get("LOCAL_RANK", "0")), ranks_here())
+        pin_to_one_core(int(os.environ.get("LOCAL_RANK", "0")), local_world_size())
     dist.init_process_group(chosen, device_id=device if chosen == "nccl" else None)
     yield device
     # Who leaves first takes the store along, which the others may still need. After an error the
@@ -58,7 +59,7 @@ def _backend(backend: str | None) -> str:
     if backend == "gloo" or (backend is None and not torch.cuda.is_available()):
         return "gloo"
     require_nccl()
-    ranks, gpus = ranks_here(), torch.cuda.device_count()
+    ranks, gpus = local_world_size(), torch.cuda.device_count()
     if gpus < ranks:
         raise InputError(
             f"{counted(ranks, 'rank')} of this machine need a GPU each, and PyTorch sees "

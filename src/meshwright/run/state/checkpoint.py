@@ -35,7 +35,7 @@ from meshwright.run.state.model_state import (
     names_of,
     others,
     put_buffer,
-    refuse_unlike,
+    refuse_state_mismatch,
 )
 from meshwright.run.state.optimizer_state import (
     empty_optimizer_state,
@@ -91,7 +91,7 @@ def load_checkpoint(
     """Go on from a checkpoint; all ranks take part."""
     metadata = _metadata(Path(path))
     specs = _specs(metadata)
-    refuse_unlike(executor, specs, f"checkpoint {str(path)!r}", None)
+    refuse_state_mismatch(executor, specs, f"checkpoint {str(path)!r}", None)
     for key in others(executor, specs):
         shape, dtype = specs[key].shape, torch_dtype(specs[key].dtype)
         put_buffer(executor, key, torch.empty(shape, dtype=dtype))

@@ -1,6 +1,5 @@
-"""Constants of a model that its `state_dict` leaves out: buffers that are not persistent (rotary
-frequencies, masks) and tensors that modules keep as plain attributes. Enters: a module and the
-graph that was captured of it. Leaves: their values by the names of the graph.
+"""Non-persistent buffers and constant tensors of a model (rotary frequencies, masks). Enters: a
+module and the graph that was captured of it. Leaves: their values by the names of the graph.
 
 What a `forward` makes anew in every call is known to its trace alone.
 """
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.dtypes import torch_dtype
-from meshwright.graph.counts import is_real
+from meshwright.graph.counts import is_differentiable
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.model import Tensor as Described
 
@@ -39,13 +38,13 @@ def constants_of(model: nn.Module, graph: OperatorGraph) -> dict[str, Tensor]:
         for buffer in graph.buffers
         if buffer.name not in state
     }
-    return as_described(
+    return cast_constants(
         {name: value for name, value in held.items() if value is not None and not value.is_meta},
         graph,
     )
 
 
-def as_described(values: Mapping[str, Tensor], graph: OperatorGraph) -> dict[str, Tensor]:
+def cast_constants(values: Mapping[str, Tensor], graph: OperatorGraph) -> dict[str, Tensor]:
     """Constants in the dtypes of the graph, if they have its shapes."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     return {
@@ -63,7 +62,7 @@ def _as_described(value: Tensor, buffer: Described) -> Tensor:
             "give the model that was captured",
         )
     value = value.detach()
-    return value.to(torch_dtype(buffer.dtype)) if is_real(buffer.dtype) else value
+    return value.to(torch_dtype(buffer.dtype)) if is_differentiable(buffer.dtype) else value
 
 
 def _attribute(model: nn.Module, name: str) -> Tensor | None:

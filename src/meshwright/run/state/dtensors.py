@@ -56,7 +56,7 @@ def mesh_of(script: Script) -> ParameterAxes:
     return ParameterAxes((*mesh.axes, ParameterAxis(ALONE, (), 1)), along)
 
 
-def unsayable(script: Script, holdings: Holdings, mesh: ParameterAxes) -> str | None:
+def unsupported_by_dtensor(script: Script, holdings: Holdings, mesh: ParameterAxes) -> str | None:
     """The first parameter of which DTensor's cuts are not those of the plan on every device."""
     return next(
         (name for name in mesh.along if not _agrees(script, holdings, mesh, name)),
@@ -103,7 +103,7 @@ def chunk(shape: Sequence[int], along: Sequence[Along], places: Sequence[tuple[i
     return tuple(box)
 
 
-def expose(executor: Executor, holdings: Holdings) -> None:
+def expose_as_dtensors(executor: Executor, holdings: Holdings) -> None:
     """Have the parameters of an executor seen as DTensors, or refuse its plan.
 
     All ranks take part. Parameters that are each on one device alone stay plain tensors.
@@ -111,7 +111,7 @@ def expose(executor: Executor, holdings: Holdings) -> None:
     mesh = mesh_of(executor.script)
     if not _several(mesh):
         return
-    culprit = unsayable(executor.script, holdings, mesh)
+    culprit = unsupported_by_dtensor(executor.script, holdings, mesh)
     if culprit is not None:
         raise InputError(
             f"the plan's pieces of parameter {culprit!r} are no chunks of its dims, axis by axis "

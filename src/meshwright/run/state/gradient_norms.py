@@ -1,5 +1,6 @@
-"""Norms of gradients over all ranks. Enters: an executor after a backward pass. Leaves: the norm
-that one device would compute; or its gradients, clipped by it.
+"""Gradient norm and clipping over all ranks: each sharded or replicated element counts once.
+Enters: an executor after a backward pass. Leaves: the norm that one device would compute; or its
+gradients, clipped by it.
 
 Ranks hold pieces, some of them the same ones. Each element has one owner (`lower.ownership`), so
     |g|_p = (sum over ranks of the sum over owned elements of |g|^p)^(1/p),   p = inf: the largest
@@ -18,7 +19,7 @@ from torch import Tensor
 from meshwright.base.errors import InputError
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
-from meshwright.run.state.model_state import part_of
+from meshwright.run.state.model_state import view_of_box
 from meshwright.sharding.states import is_at
 
 TINY = 1e-6
@@ -88,7 +89,7 @@ class Norms:
             if gradient is not None and gradient.numel():
                 regions = self._holdings.regions(name, rank)
                 for box in self._holdings.owned(name, rank):
-                    yield part_of(gradient, regions, box)
+                    yield view_of_box(gradient, regions, box)
 
     def clip(self, most: float, kind: float, *, error_if_nonfinite: bool) -> Tensor:
         """Make the gradients shorter where their norm is more, in place; the norm before."""

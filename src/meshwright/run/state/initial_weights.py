@@ -1,5 +1,6 @@
-"""Initial weights without the whole model in memory. Enters: a module, which may lie on the meta
-device, and a seed. Leaves: this rank's pieces of the weights that constructing it would give.
+"""Deferred initialisation (meta device): each rank keeps only its shards of the weights. Enters: a
+module, which may lie on the meta device, and a seed. Leaves: this rank's pieces of the weights that
+constructing it would give.
 
 Modules draw their weights in `reset_parameters`, one after the other. Each is filled by itself,
 cut and dropped; all ranks draw the same. A tied weight is drawn by each of its modules and is that
@@ -18,7 +19,7 @@ from meshwright.base.errors import InputError
 from meshwright.lower.ownership import Holdings
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.executor import Executor
-from meshwright.run.state.model_state import names_of, refuse_unlike, region_of, spec_of
+from meshwright.run.state.model_state import names_of, refuse_state_mismatch, region_of, spec_of
 
 RESET = "reset_parameters"
 OWN_WAYS = ("_init_weights", "init_weights")
@@ -31,7 +32,7 @@ def initialise(executor: Executor, module: nn.Module, seed: int) -> None:
     """Give an executor the weights that a module has if constructed after `manual_seed(seed)`."""
     _refuse_own_ways(module)
     specs = {key: spec_of(value) for key, value in module.state_dict().items()}
-    refuse_unlike(executor, specs, "the module", specs)
+    refuse_state_mismatch(executor, specs, "the module", specs)
     holdings, graph = Holdings(executor.script), executor.script.plan.graph
     read = {n: parameter.tensor.name for parameter in graph.parameters for n in names_of(parameter)}
     for key, value in drawn(module, seed):

@@ -1,5 +1,5 @@
-"""A model's state in and out of an executor. Enters: a `state_dict` of the plain module. Leaves:
-this rank's pieces; or the whole state again, gathered tensor by tensor.
+"""Loading and gathering a model's state_dict: each rank takes its shards. Enters: a `state_dict` of
+the plain module. Leaves: this rank's pieces; or the whole state again, gathered tensor by tensor.
 
 Each rank takes only what it keeps, so that a state that lies in a file (`torch.load` with mmap) is
 never whole in memory. A tied weight is there under each of its names. Buffers are whole on every
@@ -36,7 +36,7 @@ def load_state(
     reads. Without them only such beside others that are read are let through, as batch norms have.
     """
     specs = {key: spec_of(state[key]) for key in state}
-    refuse_unlike(executor, specs, "the state", keys)
+    refuse_state_mismatch(executor, specs, "the state", keys)
     holdings = Holdings(executor.script)
     for parameter in executor.script.plan.graph.parameters:
         piece = executor.parameters.pieces.get(parameter.tensor.name)
@@ -94,7 +94,7 @@ def full_state(executor: Executor, *, to_rank: int | None = 0) -> dict[str, Tens
     holdings = Holdings(executor.script)
     state: dict[str, Tensor] = {}
     for names in _entries(executor):
-        whole = _gathered(executor, holdings, names[0], to_rank or 0, kept_of)
+        whole = _gathered(executor, holdings, names[0], to_rank or 0, local_regions_of)
         if to_rank is None:
             whole = _everywhere(executor, names[0], whole)
         if whole is not None:
@@ -123,7 +123,7 @@ def _gradient_of(
     executor: Executor, holdings: Holdings, name: str
 ) -> tuple[tuple[Region, ...], Tensor]:
     """The gradient of what this rank keeps of a parameter, and where."""
-    regions, kept = kept_of(executor, holdings, name)
+    regions, kept = local_regions_of(executor, holdings, name)
     piece = executor.parameters.pieces.get(name)
     gradient = None if piece is None else piece.accumulated
     return regions, torch.zeros_like(kept) if gradient is None else gradient
@@ -152,7 +152,7 @@ def _gathered(
     sends, receives = list[tuple[int, Tensor]](), list[tuple[int, Tensor]]()
     for share in holdings.shares[name]:
         if share.device == executor.rank:
-            part = part_of(kept, regions, share.box)
+            part = view_of_box(kept, regions, share.box)
             if whole is None:
                 sends.append((root, part))
             else:
@@ -175,7 +175,9 @@ def _everywhere(executor: Executor, name: str, whole: Tensor | None) -> Tensor:
     return whole
 
 
-def kept_of(executor: Executor, holdings: Holdings, name: str) -> tuple[tuple[Region, ...], Tensor]:
+def local_regions_of(
+    executor: Executor, holdings: Holdings, name: str
+) -> tuple[tuple[Region, ...], Tensor]:
     """What this rank keeps of a parameter or buffer that operators read, and where."""
     if name in executor.buffers:
         whole = executor.buffers[name]
@@ -192,7 +194,7 @@ def region_of(kept: Tensor, region: Region) -> Tensor:
     return row[region.first : region.first + elements(region.box)].view(shape_of(region.box))
 
 
-def part_of(kept: Tensor, regions: Sequence[Region], box: Box) -> Tensor:
+def view_of_box(kept: Tensor, regions: Sequence[Region], box: Box) -> Tensor:
     """A box that lies inside of one region of what a rank keeps, as a view."""
     region = next(
         candidate for candidate in regions if not box or overlap(candidate.box, box) == box
@@ -222,7 +224,7 @@ def spec_of(value: Tensor) -> Spec:
     return Spec(str(value.dtype).removeprefix("torch."), tuple(value.shape))
 
 
-def refuse_unlike(
+def refuse_state_mismatch(
     executor: Executor, specs: Mapping[str, Spec], what: str, keys: Collection[str] | None
 ) -> None:
     """A state is taken over only if it is that of the module which was captured."""

@@ -1,6 +1,6 @@
-"""What optimizers remember, in checkpoints. Enters: an executor and the optimizer of its pieces.
-Leaves: a state with the plain module's names and whole shapes, as torch's
-`get_optimizer_state_dict` has it; or an optimizer that goes on from one.
+"""Sharded optimizer state_dict in checkpoints (as `get_optimizer_state_dict` has it). Enters: an
+executor and the optimizer of its pieces. Leaves: a state with the plain module's names and whole
+shapes, as torch's `get_optimizer_state_dict` has it; or an optimizer that goes on from one.
 
 What has a number for each element of a parameter is cut as the parameter is; single numbers, as
 how many steps were done, are alike on all ranks. Groups of parameters go by their place.

@@ -1,5 +1,6 @@
-"""A tensor of which a rank has some boxes. Enters: what the rank keeps, and which of it it owns.
-Leaves: a `Sharded`, which `torch.distributed.checkpoint` saves and loads as one whole tensor.
+"""Sharded tensor of a checkpoint: a rank's chunks, as `torch.distributed.checkpoint` wants them.
+Enters: what the rank keeps, and which of it it owns. Leaves: a `Sharded`, which
+`torch.distributed.checkpoint` saves and loads as one whole tensor.
 
 It has the shape of the whole and no data of its own: nothing can be computed with it.
 """
@@ -22,7 +23,7 @@ from meshwright.base.errors import InputError
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import shape_of
 from meshwright.lower.ownership import Region, without
-from meshwright.run.state.model_state import part_of
+from meshwright.run.state.model_state import view_of_box
 
 
 class Chunk(NamedTuple):
@@ -64,7 +65,7 @@ class Sharded(Tensor):
         wrapper.kept = kept
         others = [box for region in regions for box in without(region.box, owned)]
         wrapper.chunks = tuple(
-            Chunk(box, part_of(kept, regions, box), written)
+            Chunk(box, view_of_box(kept, regions, box), written)
             for boxes, written in ((owned, True), (others, False))
             for box in boxes
         )

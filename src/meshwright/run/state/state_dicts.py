@@ -17,7 +17,7 @@ from meshwright.lower.ownership import Holdings
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.parameters import ParameterPiece, local_part
-from meshwright.run.state.model_state import buffer_names, kept_of, names_of, region_of
+from meshwright.run.state.model_state import buffer_names, local_regions_of, names_of, region_of
 from meshwright.run.state.sharded import Sharded
 
 REMEDY = "give the state_dict of this module, or of the plain one"
@@ -57,7 +57,7 @@ def _everywhere(executor: Executor, holdings: Holdings, name: str) -> bool:
 def sharded(executor: Executor, holdings: Holdings, name: str) -> Sharded:
     """A parameter or buffer, of which this rank has some."""
     shape = executor.script.plan.graph.stored[name].shape
-    regions, kept = kept_of(executor, holdings, name)
+    regions, kept = local_regions_of(executor, holdings, name)
     return Sharded(shape, kept, regions, holdings.owned(name, executor.rank))
 
 

@@ -1,5 +1,5 @@
-"""Where a graph is cut into stages of unlike speed (min-max chain partition). Enters: a graph, how
-long each operator takes on each stage. Leaves: cuts between operators.
+"""Min-max chain partition of a graph into stages of unlike speed, by dynamic programming. Enters: a
+graph, how long each operator takes on each stage. Leaves: cuts between operators.
 
     minimise max over stages s of the sum of load_s over its operators
 

@@ -1,5 +1,5 @@
-"""Regular plans for the parts of a plan over islands. Enters: a regular machine, operators and
-samples. Leaves: the best regular plan that was found, once for each.
+"""Inner plans of islands: the joint search's plan of each part, memoised. Enters: a regular
+machine, operators and samples. Leaves: the best regular plan that was found, once for each.
 
 The joint search plans a part for some samples; for others near by the same layouts are simulated
 again, unless the question is small enough to search each by itself.

@@ -1,5 +1,6 @@
-"""Regular machines inside a sum of islands. Enters: an `IslandCluster`. Leaves: the largest regular
-machines that some of several islands make: what people take when they drop the odd device.
+"""Homogeneous sub-clusters: the largest regular machines inside an island cluster. Enters: an
+`IslandCluster`. Leaves: the largest regular machines that some of several islands make: what people
+take when they drop the odd device.
 
 Islands with the same levels make one if each gives as many of the inner levels as the smallest has,
 and all of the outermost. Where links of their own join them, each gives as many of every level as

@@ -39,11 +39,11 @@ from meshwright.search.islands.cuts import cuts_of, partition
 from meshwright.search.islands.inner import InnerPlans, Run
 from meshwright.search.islands.merged import merged
 from meshwright.search.islands.question import IslandCandidate, IslandPlanned, IslandQuestion
-from meshwright.search.islands.shares import balanced, proportional, unit_of
+from meshwright.search.islands.shares import balanced_shares, proportional_shares, unit_of
 from meshwright.search.joint.trials.clock import Clock
 from meshwright.sharding.loss_law import loss_law
-from meshwright.simulate.island_paces import paced, with_micro_batches
-from meshwright.simulate.islands import PartFigures, composed
+from meshwright.simulate.island_paces import simulate_stage_pace, with_micro_batches
+from meshwright.simulate.islands import PartFigures, compose_prediction
 
 SUBSETS = 4
 """Islands of which all subsets share a batch; of more all, all but one, and the fastest few."""
@@ -206,7 +206,9 @@ class _Search:
     def _equal(self, islands: Sequence[Island]) -> None:
         """As many samples for each device, about."""
         unit = unit_of(self.batch)
-        shares = proportional([island.cluster.devices for island in islands], self.batch, unit)
+        shares = proportional_shares(
+            [island.cluster.devices for island in islands], self.batch, unit
+        )
         self._share("equal shares", islands, shares)
 
     def _uneven(self, islands: Sequence[Island]) -> None:
@@ -220,7 +222,7 @@ class _Search:
 
         speeds = [self._speed(island) for island in islands]
         late = self.clock.hurry(0.5)
-        seconds, shares = balanced(timing, speeds, self.batch, late)
+        seconds, shares = balanced_shares(timing, speeds, self.batch, late)
         if shares and math.isfinite(seconds):
             self._share("shares", islands, shares)
 
@@ -245,7 +247,7 @@ class _Search:
     ) -> None:
         figures = [PartFigures(prediction=o.prediction, pace=o.prediction.step) for o in candidates]
         plan = IslandPlan(origin=origin, cluster=self.machine, batch=self.batch, parts=tuple(parts))
-        candidate = IslandCandidate(plan, composed(plan, figures))
+        candidate = IslandCandidate(plan, compose_prediction(plan, figures))
         _log.debug("%s: %.6g s a step", origin, candidate.prediction.step)
         self.found.append(candidate)
 
@@ -319,7 +321,7 @@ class _Search:
                 return None
             try:
                 whole = with_micro_batches(best.plan, micro, micro)
-                figures.append(paced(whole, micro))
+                figures.append(simulate_stage_pace(whole, micro))
             except InputError:
                 return None
             parts.append(
@@ -333,7 +335,7 @@ class _Search:
             micro_batches=micro,
             inputs=tuple(tensor.name for tensor in self.question.graph.inputs),
         )
-        candidate = IslandCandidate(plan, composed(plan, figures))
+        candidate = IslandCandidate(plan, compose_prediction(plan, figures))
         self.found.append(candidate)
         return candidate
 

@@ -1,4 +1,6 @@
-"""What a search over islands is asked, and what it answers. Enters: nothing. Leaves: the nouns."""
+"""Request and result of the island search: `IslandQuestion`, `IslandPlanned`. Enters: nothing.
+Leaves: the nouns.
+"""
 
 from __future__ import annotations
 

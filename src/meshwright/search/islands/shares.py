@@ -5,7 +5,7 @@ share. Leaves: shares that add up to the batch, whose slowest island is the fast
 
 by dynamic programming over islands: best(i, b) = min over c of max(best(i - 1, b - c), t_i(c)).
 Where candidates are all whole numbers from 1 to B that is the optimum; else a window of them around
-shares in proportion to speed, which grows while the optimum lies at its edge (`balanced`).
+shares in proportion to speed, which grows while the optimum lies at its edge (`balanced_shares`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ Timing = Callable[[int, int], float]
 """Seconds of an island, by number, with so many samples; infinite if it cannot."""
 
 
-def least_max(tables: Sequence[Mapping[int, float]], batch: int) -> tuple[float, tuple[int, ...]]:
+def min_max_shares(
+    tables: Sequence[Mapping[int, float]], batch: int
+) -> tuple[float, tuple[int, ...]]:
     """The best shares among candidates; infinite and empty if none add up.
 
-    >>> least_max([{1: 1.0, 2: 2.0, 3: 3.0}, {1: 3.0, 2: 6.0, 3: 9.0}], 4)
+    >>> min_max_shares([{1: 1.0, 2: 2.0, 3: 3.0}, {1: 3.0, 2: 6.0, 3: 9.0}], 4)
     (3.0, (3, 1))
     """
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
@@ -47,11 +49,11 @@ def least_max(tables: Sequence[Mapping[int, float]], batch: int) -> tuple[float,
     return best.get(batch, (math.inf, ()))
 
 
-def proportional(speeds: Sequence[float], batch: int, unit: int = 1) -> tuple[int, ...]:
+def proportional_shares(speeds: Sequence[float], batch: int, unit: int = 1) -> tuple[int, ...]:
     """Whole shares in proportion to speeds, in multiples of a unit but for the fastest; at least a
     unit each.
 
-    >>> proportional([3.0, 1.0], 10)
+    >>> proportional_shares([3.0, 1.0], 10)
     (8, 2)
     """
     total = sum(speeds)
@@ -68,7 +70,7 @@ def unit_of(batch: int) -> int:
     return near[0] if near else wanted
 
 
-def balanced(
+def balanced_shares(
     timing: Timing, speeds: Sequence[float], batch: int, enough: Callable[[], bool]
 ) -> tuple[float, tuple[int, ...]]:
     """Shares whose slowest island is the fastest that was found.
@@ -79,7 +81,7 @@ def balanced(
     if len(speeds) > batch:
         return math.inf, ()
     few = batch <= 2 * WINDOW + 2
-    centre = proportional(speeds, batch, unit)
+    centre = proportional_shares(speeds, batch, unit)
     tables: list[dict[int, float]] = [{} for _ in islands]
     reach = [WINDOW] * len(speeds)
     for _ in range(ROUNDS):
@@ -91,7 +93,7 @@ def balanced(
                 fresh = 0 < share < batch and share not in tables[number]
                 if fresh and not (tables[number] and enough()):
                     tables[number][share] = timing(number, share)
-        best, shares = least_max(tables, batch)
+        best, shares = min_max_shares(tables, batch)
         if few or not shares or enough():
             break
         edges = [n for n in islands if shares[n] in (min(tables[n]), max(tables[n]))]

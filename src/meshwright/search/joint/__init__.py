@@ -1,3 +1,3 @@
-"""All four decisions together: algebra, split, placement, reduction program. Enters: a `Question`.
-Leaves: a `Planned`.
+"""The joint search: algebra, split, placement and reduction program chosen together. Enters: a
+`Question`. Leaves: a `Planned`.
 """

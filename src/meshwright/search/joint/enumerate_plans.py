@@ -1,4 +1,5 @@
-"""All plans of a small question. Enters: a question, the best plan so far. Leaves: the best of all.
+"""Exhaustive enumeration of the plans of a small problem, with branch and bound. Enters: a
+question, the best plan so far. Leaves: the best of all.
 
 The space: every graph that rules make, every value of every option, every layout of every unit,
 idle ones at every coordinate. With several micro-batches every way to give units to stages, in
@@ -32,7 +33,7 @@ from meshwright.search.joint.coarse.global_config import (
     BUCKETS,
     micro_batches,
     savings,
-    shards_within,
+    zero_group_sizes,
 )
 from meshwright.search.joint.request.constraints import (
     BUCKET,
@@ -164,7 +165,7 @@ def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
         for count in micro_batches(graph)
         if wanted in (None, count)
         for saving in savings(question.constraints)
-        for devices in shards_within(question, saving.zero)
+        for devices in zero_group_sizes(question, saving.zero)
         for again in range(max(1, layer_count(graph)) if saving.recompute else 1)
         for size in (BUCKETS if bucket is None else (bucket,))
     ]

@@ -1,5 +1,6 @@
-"""The best plans on smaller machines of a kind. Enters: a question, a number of devices, a budget.
-Leaves: a `PlanResult` for each machine, the one with the fewest device-hours first.
+"""Cluster-size search: the best plan on each smaller machine, by device-hours. Enters: a question,
+a number of devices, a budget. Leaves: a `PlanResult` for each machine, the one with the fewest
+device-hours first.
 """
 
 from __future__ import annotations

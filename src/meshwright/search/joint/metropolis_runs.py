@@ -1,5 +1,5 @@
-"""Metropolis walks from the best plans. Enters: starts, each on one graph with one set of options.
-Leaves: the best roles of each.
+"""Metropolis (MCMC) runs from the best plans, one after the other or in parallel. Enters: starts,
+each on one graph with one set of options. Leaves: the best roles of each.
 
 The starts are walked from one after the other or, where that takes long, each in a process of its
 own. They do not know of each other: the number of cores does not change what is found.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from meshwright.base.processes import most_processes, spread
+from meshwright.base.processes import available_cores, spread
 from meshwright.base.units import Seconds
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import Backend
@@ -26,7 +26,7 @@ from meshwright.search.joint.warm_starts import WarmStart
 from meshwright.search.mcmc.parallel_chains import ChainsProgress, search
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import CollectivePrices
-from meshwright.simulate.layout_space import space, stranger
+from meshwright.simulate.layout_space import group_outside_space, space
 from meshwright.simulate.problem import StepModel
 
 PROPOSALS = 600_000
@@ -65,7 +65,7 @@ def walked(
     tell: Callable[[ChainsProgress], None],
 ) -> Iterator[tuple[WarmStart, Codes]]:
     """The best roles of every start."""
-    processes = min(cores, len(starts), most_processes())
+    processes = min(cores, len(starts), available_cores())
     if processes > 1 and any(len(start.context.units) >= PROCESS for start in starts):
         work = [_task(n, start, seconds, proposals, seed) for n, start in enumerate(starts)]
         best_roles = dict(spread(_apart, work, processes))
@@ -131,7 +131,11 @@ def _found(
         allowed=allowed(constraints, cluster),
     )
     room = space(problem)
-    inside = {n: roles for n, roles in task.roles.items() if stranger(problem, room, roles) is None}
+    inside = {
+        n: roles
+        for n, roles in task.roles.items()
+        if group_outside_space(problem, room, roles) is None
+    }
     if not inside:
         return None, False
     searched = search(problem, inside, task.budget, seed=task.seed, progress=progress)

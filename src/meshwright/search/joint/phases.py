@@ -1,6 +1,5 @@
-"""The phases of a joint search, each of which only adds candidates (`planner` says in which order
-they come). Enters: a question, a clock, prices. Leaves: candidates, the best of them, how it came
-to be.
+"""Phases of the joint search (`planner` has their order), each of which only adds candidates.
+Enters: a question, a clock, prices. Leaves: candidates, the best of them, how it came to be.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.joint.algebra.explore_rewrites import algebra
 from meshwright.search.joint.algebra.rewrites import rewritten
 from meshwright.search.joint.algebra.segment_costs import SegmentCosts
-from meshwright.search.joint.coarse.coarse_search import sketches, varied
+from meshwright.search.joint.coarse.coarse_search import coarse_solutions, varied
 from meshwright.search.joint.coarse.global_config import GlobalConfig, neighbours, stages_of
 from meshwright.search.joint.coarse.graph_context import CoarseSolution
 from meshwright.search.joint.coarse.layout_dp import LayoutWeights
@@ -29,7 +28,7 @@ from meshwright.search.joint.enumerate_plans import everything
 from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.moves.as_if_fixed import FixedDecision, decisions, zero_stages
 from meshwright.search.joint.moves.deepen import Allowance, by_degrees, climbed
-from meshwright.search.joint.moves.interleave_move import interleaved
+from meshwright.search.joint.moves.interleave_move import simulate_interleaved
 from meshwright.search.joint.moves.recompute_layers import checkpointed
 from meshwright.search.joint.moves.replicate_move import copied
 from meshwright.search.joint.request.constraints import stays
@@ -140,7 +139,7 @@ class SearchPhases:
         if self._enough():
             return
         late = self.clock.hurry(FRAMING)
-        self.sketched = sketches(self.context, self.clock.hurry(SKETCHING))
+        self.sketched = coarse_solutions(self.context, self.clock.hurry(SKETCHING))
         self.framed = [sketch.frame for sketch in varied(self.sketched)]
         self.leading = self.trials.explore(self.context, self.sketched, WEIGHTS, late)
 
@@ -211,7 +210,7 @@ class SearchPhases:
         enough = self.allowance()
         if not enough():
             self.tell("schedules")
-            interleaved(self.trials, enough)
+            simulate_interleaved(self.trials, enough)
             checkpointed(self.trials, self.question, enough)
 
     def _configure(self, enough: Callable[[], bool]) -> None:

@@ -1,4 +1,5 @@
-"""The joint search. Enters: a `PlanRequest`, a budget. Leaves: a `PlanResult`.
+"""The joint planner: an anytime search over algebra, layouts, placement and reductions. Enters: a
+`PlanRequest`, a budget. Leaves: a `PlanResult`.
 
     baselines   what needs no search is simulated first
     frames      the layouts that add up to the least in every frame (`coarse_search`); the best few
@@ -31,7 +32,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from meshwright.base.garbage import rarely_collected
+from meshwright.base.garbage import reduced_garbage_collection
 from meshwright.base.units import Seconds
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
@@ -41,10 +42,10 @@ from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.moves.as_if_fixed import fixed_questions, worth_fixing
-from meshwright.search.joint.moves.deepen import climbed, kicked
-from meshwright.search.joint.moves.unify_layers import laid_alike
+from meshwright.search.joint.moves.deepen import climbed, perturb_plan
+from meshwright.search.joint.moves.unify_layers import unify_layer_layouts
 from meshwright.search.joint.phases import Progress, SearchPhases
-from meshwright.search.joint.request.consistent import nothing_kept, refuse_impossible
+from meshwright.search.joint.request.consistent import no_plan_error, refuse_impossible
 from meshwright.search.joint.request.question import PlanRequest, PlanResult, Stopped
 from meshwright.search.joint.request.violations import violations
 from meshwright.search.joint.trials.clock import Clock
@@ -92,7 +93,7 @@ def best_plan(
     clock = Clock(budget, ENDING)
     bounds = Optimality(question, prices, pricer)
     run = SearchPhases(question, budget, clock, prices, pricer, bounds, seed, cores, progress)
-    with rarely_collected():
+    with reduced_garbage_collection():
         return _planned(run, _searched(run, start, rewrites))
 
 
@@ -179,7 +180,7 @@ def _again(run: SearchPhases) -> None:
         run.walk(list(starts(run.kept.ranked(), run.context, names)), number)
         run.tell("climbing from elsewhere")
         drawn = random.Random(f"{run.seed} {number}")
-        if (begun := kicked(run.trials, best, drawn)) is not None:
+        if (begun := perturb_plan(run.trials, best, drawn)) is not None:
             climbed(run.trials, begun, drawn, enough)
         run.options()
         if run.kept.simulated > before:
@@ -192,7 +193,7 @@ def _tidy(run: SearchPhases) -> None:
     if best is None or run.proved or run.question.minimize != "time":
         return
     others = [candidate for _, candidate in run.named] + ([run.started] if run.started else [])
-    tidied = laid_alike(run.question, best, others, run.clock.over)
+    tidied = unify_layer_layouts(run.question, best, others, run.clock.over)
     if tidied is not None:
         run.kept.best = run.kept.add(tidied, best.context, None)
 
@@ -203,7 +204,7 @@ def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
     if best is None and stopped == "interrupted":
         raise KeyboardInterrupt
     if best is None:
-        raise nothing_kept(run.question, stopped)
+        raise no_plan_error(run.question, stopped)
     plan = replace(best.candidate.plan, rewrites=run.trials.steps(best.context))
     simulation = simulate(plan, run.prices, run.operators)
     candidate = Candidate(with_programs(plan, simulation.problem), simulation.prediction)

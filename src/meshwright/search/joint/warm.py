@@ -1,4 +1,6 @@
-"""Compiled code, compiled before a clock runs. Enters and leaves: nothing."""
+"""JIT warm-up: Numba functions compiled before a search's clock runs. Enters and leaves:
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where walks begin. Enters: what a search has kept, the best first. Leaves: `WarmStart`s.
+"""Warm starts of the Metropolis chains: best plans and baselines. Enters: what a search has kept,
+the best first. Leaves: `WarmStart`s.
 
 Walks begin at the best plans of the best graphs and sets of options, and, where a graph is small,
 at its baselines: what walks find there may be elsewhere.

@@ -1,5 +1,5 @@
-"""What a change cannot do better than. Compiled. Enters: a task graph with a change. Leaves: a
-lower bound of its makespan, far cheaper than simulating it.
+"""Load lower bound of a proposal's makespan: the load of the bottleneck resource. Compiled. Enters:
+a task graph with a change. Leaves: a lower bound of its makespan, far cheaper than simulating it.
 
 No resource can do with less than the sum of what tasks hold it for: its load (`heaviest`). Loads
 are kept up to date by what a change takes away and adds (`shift`). A proposal that would be refused

@@ -1,5 +1,5 @@
-"""Local search to a local optimum. Compiled. Enters: a walk's state. Leaves: the same, cheaper, and
-whether every change of a single unit was tried in vain.
+"""First-improvement local search over the layouts of single op groups. Compiled. Enters: a walk's
+state. Leaves: the same, cheaper, and whether every change of a single unit was tried in vain.
 
 The layouts of a unit are tried one after the other: all of them if they are at most MOST, else all
 that differ from the current one in at most two factors. The first that is cheaper is kept. When as
@@ -22,13 +22,13 @@ from meshwright.search.mcmc.metropolis import (
     REFUSED,
     ChainBuffers,
     MetropolisChain,
-    cost_of,
     keep,
+    proposal_cost,
     refuse,
 )
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.layout_space import LayoutSpace
-from meshwright.simulate.move import BUNDLES, EDGES, TASKS, MoveBuffers, MoveUndo, apply, take_back
+from meshwright.simulate.move import BUNDLES, EDGES, TASKS, MoveBuffers, MoveUndo, apply, undo_move
 from meshwright.simulate.task_template import Floats
 from meshwright.simulate.tasks import Ints
 
@@ -123,9 +123,9 @@ def descend(
             number[REFUSED] += 1
             continue
         if log.number[TASKS] == 0 and log.number[EDGES] == 0:
-            take_back(tasks, roles, moved, log)
+            undo_move(tasks, roles, moved, log)
             continue
-        cost = cost_of(tasks, log, table, number[COST])
+        cost = proposal_cost(tasks, log, table, number[COST])
         if cost > number[COST] or (cost == number[COST] and not _moves_less(log, moved)):
             refuse(now, log, table)
             continue

@@ -31,7 +31,7 @@ from meshwright.simulate.delta.state import AcceptedMove, DeltaTrial
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.full import EngineScratch
 from meshwright.simulate.layout_space import LayoutSpace
-from meshwright.simulate.move import EDGES, TASKS, MoveBuffers, MoveUndo, apply, take_back
+from meshwright.simulate.move import EDGES, TASKS, MoveBuffers, MoveUndo, apply, undo_move
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
 
@@ -78,7 +78,7 @@ class ChainBuffers(NamedTuple):
     """[resources] those of `state` before the change whose cost was asked for last."""
 
 
-def desk(problem: StepModel, engine: Engine = "delta") -> ChainBuffers:
+def chain_buffers(problem: StepModel, engine: Engine = "delta") -> ChainBuffers:
     """Room for one walk that starts from the layouts which the problem holds."""
     delta = Delta(problem.tasks)
     return ChainBuffers(
@@ -171,7 +171,7 @@ def _rotate(
 
 
 @compiled
-def cost_of(tasks: TaskGraph, log: MoveUndo, table: ChainBuffers, limit: float) -> int:
+def proposal_cost(tasks: TaskGraph, log: MoveUndo, table: ChainBuffers, limit: float) -> int:
     """The makespan of the task graph with a change, or some lower bound of it above the limit."""
     if table.delta:
         state, before = table.state, table.load
@@ -202,11 +202,11 @@ def refuse(now: MoveBuffers, log: MoveUndo, table: ChainBuffers) -> None:
         load, before = table.state.load, table.load
         for r in range(len(load)):
             load[r] = before[r]
-    take_back(now.tasks, now.roles, now.room.moved, log)
+    undo_move(now.tasks, now.roles, now.room.moved, log)
 
 
 @compiled
-def stroll(
+def run_metropolis(
     now: MoveBuffers,
     log: MoveUndo,
     room: LayoutSpace,
@@ -234,7 +234,7 @@ def stroll(
         if log.number[TASKS] == 0 and log.number[EDGES] == 0:
             continue
         limit = number[COST] - walk.temperature[0] * math.log(chance)
-        cost = cost_of(tasks, log, table, limit)
+        cost = proposal_cost(tasks, log, table, limit)
         if cost > limit:
             refuse(now, log, table)
             number[ACCEPTED] -= 1

@@ -1,4 +1,5 @@
-"""Search in the SOAP space. Enters: a problem and layouts to start from. Leaves: the best layouts.
+"""MCMC search of the SOAP space (FlexFlow): annealed Metropolis chains from several starts. Enters:
+a problem and layouts to start from. Leaves: the best layouts.
 
 Several chains of Metropolis walks (`metropolis`) take turns, one for each start. A chain's
 temperature is a fixed share of the cost that it starts from. One that has not lowered its best for
@@ -32,16 +33,16 @@ from meshwright.search.mcmc.metropolis import (
     ChainBuffers,
     Engine,
     MetropolisChain,
-    desk,
-    stroll,
+    chain_buffers,
+    run_metropolis,
 )
 from meshwright.search.mcmc.sample_layout import random_layout
 from meshwright.search.mcmc.search_checkpoint import ChainState, Checkpoint, Keeper
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
-from meshwright.simulate.layout_space import LayoutSpace, space, stranger
-from meshwright.simulate.move import MoveUndo, board, undo
+from meshwright.simulate.layout_space import LayoutSpace, group_outside_space, space
+from meshwright.simulate.move import MoveUndo, move_buffers, undo
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Ints
 
@@ -181,7 +182,7 @@ class _Run:
         self.problem, self.budget, self.engine = problem, budget, engine
         self.room: LayoutSpace = space(problem)
         for name, roles in starts.items():
-            unit = stranger(problem, self.room, roles)
+            unit = group_outside_space(problem, self.room, roles)
             if unit is not None:
                 raise InputError(
                     f"start {name!r} gives unit {unit.name!r} a layout that the search may not use",
@@ -246,9 +247,9 @@ class _Run:
         goal = int(chain.walk.number[PROPOSED]) + TURN
         while chain.walk.number[PROPOSED] < goal:
             left = goal - int(chain.walk.number[PROPOSED])
-            now, table = board(self.problem), self._desk
+            now, table = move_buffers(self.problem), self._desk
             assert table is not None
-            status = stroll(now, self.log, self.room, chain.walk, table, left)
+            status = run_metropolis(now, self.log, self.room, chain.walk, table, left)
             if status != FOUND:
                 self.problem.supply(status)
         chain.roles[:] = self.problem.roles
@@ -260,13 +261,19 @@ class _Run:
         chain = self.best
         if self._laid is not self.where:
             self.problem.lay(chain.walk.best)
-            self._desk = desk(self.problem, self.engine)
+            self._desk = chain_buffers(self.problem, self.engine)
             self._laid = self.where
             chain.walk.number[COST] = chain.walk.number[BEST]
             self.where[:] = 0
         assert self._desk is not None
         status = descend(
-            board(self.problem), self.log, self.room, chain.walk, self._desk, self.where, TURN
+            move_buffers(self.problem),
+            self.log,
+            self.room,
+            chain.walk,
+            self._desk,
+            self.where,
+            TURN,
         )
         if status != FOUND:
             self.problem.supply(status)
@@ -301,9 +308,9 @@ class _Run:
     def _compile(self) -> None:
         """Compile what has not been yet, before the clock runs."""
         self._take(self.chains[0], self.chains[0].roles)
-        walk, now, table = self.chains[0].walk, board(self.problem), self._desk
+        walk, now, table = self.chains[0].walk, move_buffers(self.problem), self._desk
         assert table is not None
-        stroll(now, self.log, self.room, walk, table, 0)
+        run_metropolis(now, self.log, self.room, walk, table, 0)
         descend(now, self.log, self.room, walk, table, self.where, 0)
 
     def _proposals_each(self) -> float:
@@ -316,7 +323,7 @@ class _Run:
         """Write a chain's layouts into the problem, unless they are there."""
         if self._laid is not chain:
             self.problem.lay(roles)
-            self._desk = desk(self.problem, self.engine)
+            self._desk = chain_buffers(self.problem, self.engine)
             self._laid = chain
 
     def _note(self) -> None:

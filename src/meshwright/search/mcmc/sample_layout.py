@@ -1,5 +1,5 @@
-"""A random layout. Enters: a space of roles and a unit. Leaves: one of its legal layouts, all being
-alike likely.
+"""Uniform sampling of legal layouts, by counting (dynamic programming over mesh factors). Enters: a
+space of roles and a unit. Leaves: one of its legal layouts, all being alike likely.
 
 Where degrees are given, hardly any layout has them, so roles are not drawn by themselves. With
 n(f, m) the number of ways to give roles to the factors from f on such that the given splits still

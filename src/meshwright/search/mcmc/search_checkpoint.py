@@ -1,4 +1,5 @@
-"""What a search knows, on disk. Enters: the state of its chains. Leaves: a file, always whole.
+"""Checkpoint of an MCMC search: chain states in a file that is replaced atomically. Enters: the
+state of its chains. Leaves: a file, always whole.
 
 A file is written beside the old one and then takes its place, so that a search that is killed
 leaves the last whole one. It carries the question it belongs to: a search for another graph,
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.files import write_whole
+from meshwright.base.files import write_atomically
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.layout_space import space
 from meshwright.simulate.problem import StepModel
@@ -91,7 +92,7 @@ class Keeper:
     def save(self, state: Checkpoint) -> None:
         """Write the file, whole or not at all."""
         file = _File(meshwright_checkpoint=VERSION, question=self._question, state=state)
-        write_whole(self.path, msgspec.json.encode(file))
+        write_atomically(self.path, msgspec.json.encode(file))
         self._saved = time.monotonic()
 
 

@@ -1,5 +1,5 @@
-"""A whole timeline becomes the accepted one. Enters: a task graph. Leaves: its accepted timeline
-from the full engine, and room for trials. Nothing here knows of changes.
+"""Acceptance of a full timeline as the delta engine's baseline. Enters: a task graph. Leaves: its
+accepted timeline from the full engine, and room for trials. Nothing here knows of changes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, inlined
 from meshwright.simulate import full
-from meshwright.simulate.delta.limit import sum_loads, sum_up
+from meshwright.simulate.delta.limit import sum_loads, update_prefix_loads
 from meshwright.simulate.delta.resource_lists import column, lowest, note_uses
 from meshwright.simulate.delta.state import (
     BLOCK,
@@ -152,7 +152,7 @@ def accept_whole(
         held = holds(graph, state, t, timeline.start[t], ready, free)
         state.tail[t] = max(state.span[t], held)
     state.size[0] = count
-    summarise(graph, state, 0)
+    update_position_maxima(graph, state, 0)
 
 
 @inlined
@@ -175,7 +175,7 @@ def holds(graph: TaskGraph, state: AcceptedMove, t: int, start: int, ready: int,
 
 
 @compiled
-def summarise(graph: TaskGraph, state: AcceptedMove, first: int) -> None:
+def update_position_maxima(graph: TaskGraph, state: AcceptedMove, first: int) -> None:
     """Bring what is kept by position up to date from a position on, and the makespan."""
     count = state.size[0]
     high = state.high[first - 1] if first > 0 else 0
@@ -192,7 +192,7 @@ def summarise(graph: TaskGraph, state: AcceptedMove, first: int) -> None:
     state.size[1] = 0
     for at in range((count + BLOCK - 1) // BLOCK):
         state.size[1] = max(state.size[1], state.peak[at])
-    sum_up(graph, state)
+    update_prefix_loads(graph, state)
 
 
 @inlined

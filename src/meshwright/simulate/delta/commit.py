@@ -1,4 +1,5 @@
-"""A trial becomes the accepted timeline. Enters: a trial that was simulated to its end.
+"""Commit of a delta trial: its tasks merged into the accepted timeline. Enters: a trial that was
+simulated to its end.
 
 Leaves: the accepted timeline, changed from the first position at which the two differ.
 """
@@ -6,7 +7,7 @@ Leaves: the accepted timeline, changed from the first position at which the two 
 from __future__ import annotations
 
 from meshwright.base.compiled import compiled, copy_row, inlined
-from meshwright.simulate.delta.accept import accept_whole, summarise
+from meshwright.simulate.delta.accept import accept_whole, update_position_maxima
 from meshwright.simulate.delta.state import (
     FIRST,
     GONE,
@@ -44,7 +45,7 @@ def commit(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
         state.order[position] = t
         state.position[t] = position
     state.size[0] = count
-    summarise(graph, state, new.at[FIRST])
+    update_position_maxima(graph, state, new.at[FIRST])
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""The delta engine: after a change, only what changes is simulated again.
+"""The delta engine (FlexFlow, section 5.3): re-simulates only what a change affects.
 
 Enters: a graph that was changed in place, its accepted timeline, the tasks touched (live, duration,
 joint, places, hold) and the edges flipped. Leaves: exactly the makespan that `full` would give and,

@@ -1,4 +1,4 @@
-"""A trial moves to another frame: what was later by one shift is from here on compared by another.
+"""Time-shift frames of the delta engine: rebasing a trial on another shift.
 
 Enters: a trial between two steps. Leaves: the same trial in other words: the cursor where the new
 shift puts it, marks on all that is not where the new frame says, no mark on what now is.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from meshwright.base.compiled import compiled, copy_row, inlined
 from meshwright.simulate.delta.limit import move_cursor
-from meshwright.simulate.delta.resource_lists import has, look_up, weigh, word_of_all
+from meshwright.simulate.delta.resource_lists import has, look_up_free_times, weigh, word_of_all
 from meshwright.simulate.delta.state import (
     BITS,
     CURSOR,
@@ -30,7 +30,7 @@ from meshwright.simulate.delta.state import (
     DeltaTrial,
 )
 from meshwright.simulate.delta.walk import (
-    first_not_before,
+    bisect_position,
     mark,
     marked,
     shift_at,
@@ -46,7 +46,7 @@ def move_frame(
 ) -> None:
     """Compare by another shift from the next step on, whose key is given."""
     new.at[NOW] = key >> new.at[BITS]
-    cursor = first_not_before(state, new, 0, state.size[0], shift, key)
+    cursor = bisect_position(state, new, 0, state.size[0], shift, key)
     resolve(graph, state, new)
     freeze(graph, state, new, cursor)
     for position in range(new.at[CURSOR], cursor):
@@ -80,7 +80,7 @@ def resolve(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Put into `free_new` when every resource is free in the trial."""
     for word in range(len(new.wanted)):
         new.wanted[word] = word_of_all(new, word) & ~new.dirty[word]
-    look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
+    look_up_free_times(graph, state, new, new.at[NOW] - new.at[SHIFT])
     for r in range(len(graph.resource_kind)):
         if not has(new.dirty, r):
             new.free_new[r] = new.free_old[r] + new.at[SHIFT]
@@ -142,7 +142,7 @@ def unmark(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
             if new.state[t] == QUEUED:
                 if new.ready[t] == state.ready[t] + new.at[SHIFT]:
                     new.mark[t] = 0
-            elif new.state[t] == WAITING and as_framed(graph, state, new, t):
+            elif new.state[t] == WAITING and predecessors_match_frame(graph, state, new, t):
                 new.mark[t] = 0
 
 
@@ -159,7 +159,9 @@ def sort_by_position(state: AcceptedMove, new: DeltaTrial) -> None:
 
 
 @inlined
-def as_framed(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
+def predecessors_match_frame(
+    graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int
+) -> bool:
     """Whether all before a waiting task is, or will be, where the frame says."""
     for at in range(graph.pred_start[t], graph.pred_start[t + 1]):
         if graph.edge_live[graph.pred_edge[at]]:

@@ -1,5 +1,5 @@
-"""When a trial is known to be too slow. Enters: a trial between two steps. Leaves: a lower bound of
-its makespan.
+"""Early termination of a delta trial, by a load lower bound of its makespan. Enters: a trial
+between two steps. Leaves: a lower bound of its makespan.
 
 Let load(r) be the sum of what live tasks hold resource r for, and taken(r) that of those that took
 it so far. All others take it later and one after the other, so that, if no task holds a resource
@@ -40,7 +40,7 @@ def sum_loads(graph: TaskGraph, state: AcceptedMove, rows: Ints) -> None:
 
 
 @compiled
-def choose_weighed(graph: TaskGraph, state: AcceptedMove) -> None:
+def choose_bottleneck_resources(graph: TaskGraph, state: AcceptedMove) -> None:
     """Weigh the resource with the largest load of each kind."""
     state.weighed[:] = NOWHERE
     for r in range(len(state.load)):
@@ -51,9 +51,9 @@ def choose_weighed(graph: TaskGraph, state: AcceptedMove) -> None:
 
 
 @compiled
-def sum_up(graph: TaskGraph, state: AcceptedMove) -> None:
+def update_prefix_loads(graph: TaskGraph, state: AcceptedMove) -> None:
     """Bring what is taken of the weighed resources before each position up to date."""
-    choose_weighed(graph, state)
+    choose_bottleneck_resources(graph, state)
     for kind in range(len(state.weighed)):
         r, taken = state.weighed[kind], 0
         for position in range(state.size[0]):

@@ -1,4 +1,4 @@
-"""Resources in a trial: which are not free when the frame says, and tasks that take them.
+"""Dirty-resource tracking of the delta engine, in bit sets.
 
 A resource is clean if in the trial it is free when it is in the accepted timeline before the
 cursor, moved by the shift of the frame; or if both are not after now, since nothing that is still
@@ -71,7 +71,7 @@ def want(new: DeltaTrial, rows: Ints, t: int) -> bool:
 
 
 @inlined
-def look_up(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, now: int) -> None:
+def look_up_free_times(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, now: int) -> None:
     """Put into `free_old` when the wanted resources are free in the accepted order at the cursor.
 
     `now` is in the accepted time; 0 stands for any time that is not after it.
@@ -117,7 +117,7 @@ def column(graph: TaskGraph, joint: bool, r: int) -> int:
 
 
 @inlined
-def soil(new: DeltaTrial, rows: Ints, t: int) -> None:
+def mark_resources_dirty(new: DeltaTrial, rows: Ints, t: int) -> None:
     """Make the resources of a task dirty, those that were clean having been looked up."""
     for word in range(len(new.dirty)):
         left = rows[t, word] & ~new.dirty[word]
@@ -134,7 +134,7 @@ def weigh(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     now, shift, stale = new.at[NOW], new.at[SHIFT], 0
     for word in range(len(new.dirty)):
         new.wanted[word] = new.dirty[word]
-    look_up(graph, state, new, now - shift)
+    look_up_free_times(graph, state, new, now - shift)
     for word in range(len(new.dirty)):
         left = new.dirty[word]
         while left != 0:
@@ -158,7 +158,7 @@ def touches(state: AcceptedMove, bits: Ints, t: int) -> bool:
 
 
 @inlined
-def take_old(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
+def take_accepted_resources(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
     """The task at the cursor took its resources in the accepted timeline; they are dirty here."""
     ready, joint, shift, stale = state.ready[t], state.joint[t], new.at[SHIFT], new.at[STALE]
     for word in range(len(new.dirty)):
@@ -174,7 +174,7 @@ def take_old(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> 
 
 
 @inlined
-def take_new(graph: TaskGraph, new: DeltaTrial, t: int) -> None:
+def take_trial_resources(graph: TaskGraph, new: DeltaTrial, t: int) -> None:
     """Let a marked task take its resources, which are dirty, in the trial; and end."""
     if graph.joint[t]:
         take_jointly(graph, new, t)

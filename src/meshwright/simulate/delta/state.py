@@ -1,5 +1,5 @@
-"""What the delta engine keeps: the accepted timeline, and a trial of another. Records alone;
-`delta` says what their parts are for.
+"""State of the delta engine: the accepted timeline, and a trial of another. Records alone; `delta`
+says what their parts are for.
 
 Times of a task are kept relative to its ready, so that moving a stretch of the timeline changes one
 number a task. A set of resources is also a row of bits, 64 to a word.

@@ -1,4 +1,4 @@
-"""One step of a trial: a marked task takes its resources, or the cursor passes a position.
+"""One step of the delta engine: a marked task is simulated, or the cursor moves on.
 
 Enters: the graph as changed, the accepted timeline, a trial. Leaves: the trial one step on. `delta`
 says what marks and cursor mean and why this is exact.
@@ -11,11 +11,11 @@ from meshwright.simulate.delta.accept import latest_end
 from meshwright.simulate.delta.limit import move_cursor, reached
 from meshwright.simulate.delta.resource_lists import (
     empty,
-    look_up,
+    look_up_free_times,
+    mark_resources_dirty,
     note_uses,
-    soil,
-    take_new,
-    take_old,
+    take_accepted_resources,
+    take_trial_resources,
     touches,
     want,
     weigh,
@@ -153,7 +153,7 @@ def vote(new: DeltaTrial, shift: int, ballots: int) -> None:
 @inlined
 def take(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
     """A task of the queue takes its resources; leaves whether it ends where the frame says not."""
-    take_new(graph, new, t)
+    take_trial_resources(graph, new, t)
     reached(graph, state, new, t)
     new.state[t] = DONE
     new.done[new.at[IN_DONE]] = t
@@ -177,7 +177,7 @@ def key_at(state: AcceptedMove, new: DeltaTrial, position: int, shift: int) -> i
 
 
 @inlined
-def first_not_before(
+def bisect_position(
     state: AcceptedMove, new: DeltaTrial, low: int, high: int, shift: int, key: int
 ) -> int:
     """The first position from low up to high whose key is not before a key, or high."""
@@ -200,7 +200,7 @@ def jump(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
             new.at[IN_STOPS] = drop_first(new.stops, new.at[IN_STOPS])
         last = new.stops[0] if new.at[IN_STOPS] > 0 else state.size[0]
         if new.at[IN_QUEUE] > 0:
-            last = first_not_before(state, new, cursor + 1, last, new.at[SHIFT], new.queue[0])
+            last = bisect_position(state, new, cursor + 1, last, new.at[SHIFT], new.queue[0])
     end = latest_end(state, cursor, last) + new.at[SHIFT]
     new.at[MAKESPAN] = max(new.at[MAKESPAN], end)
     vote(new, new.at[SHIFT], last - cursor)
@@ -219,7 +219,7 @@ def next_of_queue(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> int
 
 
 @inlined
-def dirt(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
+def uses_dirty_resource(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
     """Whether the task at the cursor may use a dirty resource."""
     if state.ready[t] >= new.at[STALE]:
         new.dirty[:] = 0
@@ -248,7 +248,7 @@ def step(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> bool:
         t = state.order[cursor]
         new.at[NOW] = state.ready[t] + shift
         if not marked(new, t):
-            if dirt(graph, state, new, t):
+            if uses_dirty_resource(graph, state, new, t):
                 mark(graph, state, new, t, WAITING)
                 return True
             if new.watched[cursor] != new.at[EPOCH]:
@@ -256,14 +256,14 @@ def step(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> bool:
                 return True
     moved = False
     if marked(new, t) and want(new, rows, t):
-        look_up(graph, state, new, new.at[NOW] - shift)
-        soil(new, rows, t)
+        look_up_free_times(graph, state, new, new.at[NOW] - shift)
+        mark_resources_dirty(new, rows, t)
     if key != NEVER:
         moved = take(graph, state, new, t)
     elif marked(new, t):
         moved = new.state[t] == WAITING or new.state[t] == QUEUED
         if new.state[t] == DONE:
-            take_old(graph, state, new, t)
+            take_accepted_resources(graph, state, new, t)
         else:
             new.at[STALE] = max(new.at[STALE], state.ready[t] + state.tail[t])
         move_cursor(state, new, cursor + 1)

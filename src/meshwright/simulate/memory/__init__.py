@@ -1,1 +1,1 @@
-"""What a device holds and when: saved tensors, shard sizes, the peak."""
+"""Memory model: saved tensors, shard bytes, the memory timeline and its peak."""

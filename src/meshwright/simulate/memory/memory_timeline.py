@@ -37,7 +37,7 @@ from meshwright.simulate.memory.shard_bytes import (
     ShardBytes,
     devices,
     framework,
-    lying_each,
+    parameter_bytes_by_source,
     parameters_of,
     ways,
 )
@@ -223,7 +223,7 @@ class _Gradients:
         problem, template, self._clock = parts.problem, parts.problem.template, clock
         source = parameters_of(problem)
         self._unit = template.source_maker[source]
-        lying = lying_each(parts, source)
+        lying = parameter_bytes_by_source(parts, source)
         self._whole, self._summed = lying.gradients, lying.summed
         bundle = np.repeat(np.arange(len(template.maker)), np.diff(template.source_start))[source]
         task = template.carry_back[bundle, 0]
@@ -313,7 +313,7 @@ class _Fetched:
         problem, template = parts.problem, parts.problem.template
         source = parameters_of(problem)
         self.unit = template.source_maker[source]
-        self.size = lying_each(parts, source).fetched
+        self.size = parameter_bytes_by_source(parts, source).fetched
         bundle = np.repeat(np.arange(len(template.maker)), np.diff(template.source_start))[source]
         begin = timeline.end - problem.tasks.duration
         self.forward, self.backward = begin[template.carry[bundle]], begin[template.again[bundle]]

@@ -13,7 +13,7 @@ import numpy as np
 
 from meshwright.base.once import once
 from meshwright.cluster.rates import Software
-from meshwright.graph.counts import view_roots
+from meshwright.graph.counts import view_bases
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph, Spec
@@ -95,7 +95,7 @@ def _beside(call: Call, software: Software) -> tuple[int, int]:
     return 0, 0
 
 
-def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> PieceBytes:
+def piece_bytes_of(member: Member, degrees: tuple[int, ...], software: Software) -> PieceBytes:
     """A member whose unit's splits are cut so many ways."""
     # Compiled code knows of more splits than a unit may have; those are not cut.
     cut = dict(zip(range(len(member.splits)), degrees, strict=False))
@@ -120,7 +120,7 @@ def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> Piec
 
 
 @once
-def pieces_known(
+def piece_bytes_cache(
     graph: OperatorGraph, software: Software
 ) -> dict[tuple[int, tuple[int, ...]], tuple[PieceBytes, ...]]:
     """The pieces of units that were cut so far, by the kind of the unit and the degrees."""
@@ -149,7 +149,7 @@ class _Draft:
     def __init__(self, graph: OperatorGraph) -> None:
         self.graph, self.units = graph, units(graph)
         self.operators = {operator.name: operator for operator in graph.operators}
-        self.roots, self.layers = view_roots(graph), layer_of(graph)
+        self.roots, self.layers = view_bases(graph), layer_of(graph)
         self.maker = {
             tensor.name: number
             for number, unit in enumerate(self.units)

@@ -8,7 +8,7 @@ With d(u, s) how many ways the factors cut split s of unit u,
                  what cuts within the devices among which ZeRO shards
     shard(p)   = ceil(rows / copies) / rows of a piece's rows: the largest that ZeRO gives a device
     ZeRO       leaves of the optimizer's state and what is summed of gradients (1, 2) and of
-               parameters (3) a shard                                                   `lying_each`
+               parameters (3) a shard                                  `parameter_bytes_by_source`
 Gradients are added up over micro-batches whole, and summed over devices, and so cut, once a step.
 A tensor that several units keep in the same layout counts once, and so do views of one.
 """
@@ -36,8 +36,8 @@ from meshwright.simulate.memory.saved_tensors import (
     PieceBytes,
     inventory,
     micro_ways,
-    pieced,
-    pieces_known,
+    piece_bytes_cache,
+    piece_bytes_of,
 )
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.problem import StepModel
@@ -123,7 +123,8 @@ class ShardBytes:
         sources, count = parameters_of(self.problem), len(self.problem.units)
         unit = self.problem.template.source_maker[sources]
         each = (
-            np.bincount(unit, weights=size, minlength=count) for size in lying_each(self, sources)
+            np.bincount(unit, weights=size, minlength=count)
+            for size in parameter_bytes_by_source(self, sources)
         )
         return ParameterBytes(*(size.astype(np.float64) for size in each))
 
@@ -141,7 +142,7 @@ class ShardBytes:
                     self._weigh_kept(unit, member, piece, where, seen)
         for unit, handled in enumerate(self.inventory.handled):
             for member, piece in zip(handled, cut[unit], strict=True):
-                forward, backward = passing_inside(member, piece, self._kept)
+                forward, backward = member_transient_bytes(member, piece, self._kept)
                 self.forward[unit] = max(self.forward[unit], forward)
                 self.backward[unit] = max(self.backward[unit], backward)
 
@@ -169,7 +170,7 @@ class ShardBytes:
                 self._kept.add(root)
 
 
-def passing_inside(
+def member_transient_bytes(
     member: HandledTensors, piece: PieceBytes, kept: Container[int]
 ) -> tuple[int, int]:
     """What a member reads and makes that stays in its unit, and what it needs besides.
@@ -248,10 +249,10 @@ def pieces(problem: StepModel, unit: int, cut: tuple[int, ...]) -> tuple[PieceBy
     `cut` says for each split how many ways layouts and micro-batches cut it.
     """
     software = problem.cluster.device.running
-    known, members = pieces_known(problem.graph, software), problem.units[unit].members
+    known, members = piece_bytes_cache(problem.graph, software), problem.units[unit].members
     key = inventory(problem.graph).kind[unit], cut
     if key not in known:
-        known[key] = tuple(pieced(member, cut, software) for member in members)
+        known[key] = tuple(piece_bytes_of(member, cut, software) for member in members)
     return known[key]
 
 
@@ -261,7 +262,7 @@ def parameters_of(problem: StepModel) -> Ints:
     return np.flatnonzero(np.repeat(template.parameters, np.diff(template.source_start)))
 
 
-def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
+def parameter_bytes_by_source(parts: ShardBytes, sources: Ints) -> ParameterBytes:
     """[rows] parameters and what belongs to them.
 
     Those that do not learn have neither gradients nor an optimizer's state.

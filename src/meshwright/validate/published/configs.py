@@ -1,5 +1,5 @@
-"""How a published row laid out its model. Enters: a row. Leaves: a `ParallelConfig`, the samples of
-a step and the dtype, with what had to be assumed.
+"""Parallel configuration (TP, PP, CP, DP, EP, ZeRO) of a published row. Enters: a row. Leaves: a
+`ParallelConfig`, the samples of a step and the dtype, with what had to be assumed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PublishedLayout(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def layout_of(row: PublishedRow, stages: int, machine: int) -> PublishedLayout:
+def published_layout(row: PublishedRow, stages: int, machine: int) -> PublishedLayout:
     """The configuration of a row whose model has so many layers, on machines of so many devices."""
     if row.gpus is None or row.global_batch is None:
         raise InputError(f"{row.model}: gpus or global_batch is missing", "fill them in")

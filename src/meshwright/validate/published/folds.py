@@ -1,5 +1,5 @@
-"""Folds of published rows, and the rates that were fitted without each. Enters: rows. Leaves: for a
-row the fold in which it lies, for a machine its rates fitted on the other folds.
+"""Cross-validation folds of published rows, and the kernel rates fitted without each. Enters: rows.
+Leaves: for a row the fold in which it lies, for a machine its rates fitted on the other folds.
 
 For each GPU the pairs of a source (without date and revision) and a model, sorted, are dealt in
 turn to FOLDS folds, so that rows of one model of one source on one GPU are never in two. The

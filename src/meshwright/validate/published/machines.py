@@ -1,5 +1,5 @@
-"""On which machine a published row ran. Enters: a row. Leaves: a cluster of the catalogue with the
-row's devices, memory and software, or why there is none.
+"""Machine of a published row: a cluster of the catalogue. Enters: a row. Leaves: a cluster of the
+catalogue with the row's devices, memory and software, or why there is none.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which model a published row trained. Enters: a row. Leaves: a structure of the zoo with its
-sizes, or why there is none.
+"""Model of a published row: a transformer of the zoo with its sizes. Enters: a row. Leaves: a
+structure of the zoo with its sizes, or why there is none.
 
     gated layers (Llama, Qwen, Gemma, ...)      zoo:llama3-8b
     experts ("MoE 128 experts top 8")           zoo:mixtral-8x7b, with a shared expert and latent

@@ -1,6 +1,6 @@
-"""Published steps beside their predictions. Enters: rows, and what captures a model. Leaves: a
-`JudgedRow` for each: seconds and bytes by the simulator that plans are decided with, or the reason
-why there is no prediction.
+"""Predicted step time and memory of published rows, by the planner's simulator. Enters: rows, and
+what captures a model. Leaves: a `JudgedRow` for each: seconds and bytes by the simulator that plans
+are decided with, or the reason why there is no prediction.
 
 A row becomes a model (`models`), a machine (`machines`) and a configuration (`configs`), these a
 plan (`configs`), and the plan is simulated (`simulate.simulation`). Nothing is corrected
@@ -25,17 +25,22 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL
 from meshwright.cost.tables import pricer_of
-from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
-from meshwright.validate.published.configs import ORDERS, PublishedLayout, layout_of
+from meshwright.validate.published.configs import ORDERS, PublishedLayout, published_layout
 from meshwright.validate.published.folds import Key, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import shape_of
 from meshwright.validate.published.rows import PublishedRow, load_published
-from meshwright.validate.published.shapes import GraphOf, PublishedSizes, captured_template, shaped
+from meshwright.validate.published.shapes import (
+    GraphOf,
+    PublishedSizes,
+    captured_template,
+    resize_template,
+)
 
 NO_FOLDS: Mapping[Key, int] = MappingProxyType({})
 
@@ -140,14 +145,14 @@ class Predictor:
         self, shape: PublishedSizes, samples: int, dtype: str, frozen: bool
     ) -> OperatorGraph:
         """A model with all its layers and samples."""
-        graph = in_dtype(shaped(self._template(shape.structure), shape, samples), dtype)
+        graph = cast_graph(resize_template(self._template(shape.structure), shape, samples), dtype)
         return _frozen(graph) if frozen else graph
 
 
 def question_of(row: PublishedRow) -> PublishedQuestion:
     """What is asked of a row; refuses one that cannot be expressed."""
     shape, cluster = shape_of(row), machine_of(row)
-    layout = layout_of(row, shape.layers, cluster.hierarchy[-1])
+    layout = published_layout(row, shape.layers, cluster.hierarchy[-1])
     return PublishedQuestion(shape=shape, cluster=cluster, layout=layout)
 
 

@@ -1,5 +1,5 @@
-"""Transformers of any size from a few captures. Enters: which structure, its sizes, a batch.
-Leaves: the operator graph with all layers.
+"""Template resizing: transformer graphs of any size from a few captures. Enters: which structure,
+its sizes, a batch. Leaves: the operator graph with all layers.
 
 A structure is captured once, with two layers and sizes that are different large numbers, of which
 every other size is computed (`_told`); the graph of a row has the row's sizes in their places
@@ -63,7 +63,7 @@ class PublishedSizes(msgspec.Struct, frozen=True, kw_only=True):
         return f"zoo:{TEMPLATES[self.structure][0]}?layers={self.layers}&{options}"
 
 
-def shaped(template: OperatorGraph, shape: PublishedSizes, batch: int) -> OperatorGraph:
+def resize_template(template: OperatorGraph, shape: PublishedSizes, batch: int) -> OperatorGraph:
     """The graph of a structure, captured as `captured_template` does, at some sizes and batch."""
     before = _told(TEMPLATES[shape.structure][1], BATCH)
     after = _told(dict(shape.sizes), batch)

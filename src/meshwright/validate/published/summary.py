@@ -1,5 +1,5 @@
-"""How far predicted steps are from published ones. Enters: judged rows. Leaves: a
-`PublishedSummary`.
+"""Accuracy of published-step predictions: errors, pairwise order, memory fit. Enters: judged rows.
+Leaves: a `PublishedSummary`.
 
 An error is |predicted / measured - 1|; the signed median says to which side. Order is judged among
 rows of one source that differ in degrees only (tensor, pipeline, virtual, context, expert, data,

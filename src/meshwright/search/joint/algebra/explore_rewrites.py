@@ -1,4 +1,4 @@
-"""Other ways to compute what a segment computes, as far as they may be worth their while.
+"""Cost-bounded rewrite exploration of a segment (as in TASO and Unity), with sleep sets.
 
 Enters: a graph, rules, what a graph costs. Leaves: `Variant`s, each with the rules that lead to it.
 With c(g)[i, o] the cost of graph g between layout i of what enters and layout o of what leaves,

@@ -1,5 +1,5 @@
-"""Where to cut a row of operators into segments. Enters: a graph, the places where rules fit it.
-Leaves: the positions of the cuts.
+"""Graph partitioning into segments for rewriting, by a shortest path over cut positions. Enters: a
+graph, the places where rules fit it. Leaves: the positions of the cuts.
 
 A cut at p stands before operator p. Of the tensors that need a gradient, tensor t is made at m(t)
 and read at some positions r. For a segment [a, b), others that pass over it unread do not count:
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from meshwright.graph.counts import needing_gradient
+from meshwright.graph.counts import tensors_requiring_grad
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.places import Match
 
@@ -86,7 +86,7 @@ def _way_back(best: Sequence[_Way | None]) -> tuple[int, ...]:
 
 def _lives(graph: OperatorGraph) -> list[_Life]:
     """Of the tensors that operators make, that need a gradient and that are read."""
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     reads: dict[str, list[int]] = {}
     for position, operator in enumerate(graph.operators):
         for name in dict.fromkeys(filter(None, operator.inputs)):

@@ -1,5 +1,5 @@
-"""Graphs that compute the same and may be split better. Enters: a graph, rules, tables of segments.
-Leaves: whole graphs, each with the rewrites that made it.
+"""Joint choice of rewrites and boundary layouts, by variable elimination on a forest. Enters: a
+graph, rules, tables of segments. Leaves: whole graphs, each with the rewrites that made it.
 
 A segment s reads at most one boundary tensor e(s) that needs a gradient and makes at most one l(s);
 masks and rotary angles, which need none, pass by. Boundary tensors are the nodes of a cost network,
@@ -25,7 +25,7 @@ from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.algebra.explore_rewrites import Costs, Variant, variants
 from meshwright.search.joint.algebra.segment_costs import SUMS, SegmentCosts, boundary_tensors
 from meshwright.search.joint.algebra.segments import GraphSegment, segments
-from meshwright.search.joint.algebra.stitch import recomposed
+from meshwright.search.joint.algebra.stitch import stitch_segments
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 CANDIDATES, FEWEST = 160, 8
@@ -67,7 +67,7 @@ def rewritten(
             [boundary_tensors(piece) for piece in pieces],
             [[_part(v.costs, weight) for v in explored[piece.alike]] for piece in pieces],
         )
-        stitched = recomposed(
+        stitched = stitch_segments(
             graph,
             pieces,
             [explored[piece.alike][v].graph for piece, v in zip(pieces, chosen, strict=True)],

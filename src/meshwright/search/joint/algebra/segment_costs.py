@@ -1,4 +1,4 @@
-"""What a segment costs between any two layouts of what enters and what leaves. Enters: a segment, a
+"""Segment cost tables by boundary layouts, through variable elimination. Enters: a segment, a
 variant of it. Leaves: a table in nanoseconds, [states of what enters, states of what leaves].
 
 The variant gets a maker for what enters and a reader for what leaves: products, which can be cut

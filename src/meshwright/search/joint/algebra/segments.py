@@ -1,5 +1,5 @@
-"""Segments of a graph, each a graph of its own. Enters: an `OperatorGraph`, rules. Leaves:
-`GraphSegment`s in order, each with the first that it is a copy of.
+"""Graph segments: consecutive operators as subgraphs, with repeated ones recognised. Enters: an
+`OperatorGraph`, rules. Leaves: `GraphSegment`s in order, each with the first that it is a copy of.
 
 What is found out of a segment holds for its copies. Nothing is known here of costs.
 """
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import msgspec
 
-from meshwright.graph.counts import needing_gradient
+from meshwright.graph.counts import tensors_requiring_grad
 from meshwright.graph.model import OperatorGraph, Parameter
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
@@ -57,7 +57,7 @@ def segments(
     ['c', 'd'] ('b',) () 1
     """
     positions = cuts(graph, Matcher(graph, rules).matches, least, entries)
-    needing = needing_gradient(graph)
+    needing = tensors_requiring_grad(graph)
     numbers: dict[object, int] = {}
     pieces: list[GraphSegment] = []
     for start, stop in pairwise(positions):
@@ -71,7 +71,7 @@ def gradients_within(segment: GraphSegment, graph: OperatorGraph) -> frozenset[s
     """The tensors of a variant of a segment for which the backward pass makes a gradient."""
     entering = [tensor for tensor in graph.inputs if tensor.name in segment.enters]
     learnt = (Parameter(tensor=tensor) for tensor in entering)
-    return needing_gradient(
+    return tensors_requiring_grad(
         msgspec.structs.replace(
             graph,
             inputs=tuple(tensor for tensor in graph.inputs if tensor not in entering),

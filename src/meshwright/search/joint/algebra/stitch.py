@@ -1,5 +1,5 @@
-"""A graph whose segments are computed otherwise. Enters: a graph, its segments, a variant for each.
-Leaves: the whole graph again.
+"""Stitching of rewritten segments into the whole graph. Enters: a graph, its segments, a variant
+for each. Leaves: the whole graph again.
 
 A variant speaks of the first segment of its kind. In a copy every name of that segment becomes the
 copy's own; a name that a rewrite derived (`y~1`) is derived from the copy's (`z~1`), or numbered on
@@ -19,7 +19,7 @@ from meshwright.rewrite.graphs.names import DERIVED, fresh
 from meshwright.search.joint.algebra.segments import GraphSegment
 
 
-def recomposed(
+def stitch_segments(
     graph: OperatorGraph, segments: Sequence[GraphSegment], chosen: Sequence[OperatorGraph]
 ) -> OperatorGraph:
     """The graph with each segment replaced by a variant of the first that it is a copy of.
@@ -38,7 +38,7 @@ def recomposed(
     >>> [own] = segments(graph, rules)
     >>> matcher = Matcher(own.graph, rules)
     >>> fused = matcher.rewrite(matcher.matches[0]).graph
-    >>> [(op.name, op.kind) for op in recomposed(graph, [own], [fused]).operators]
+    >>> [(op.name, op.kind) for op in stitch_segments(graph, [own], [fused]).operators]
     [('y', 'linear_relu')]
     """
     tensors = {name for p in graph.parameters for name in p.also} | graph.tensors.keys()

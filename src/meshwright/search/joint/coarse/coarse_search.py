@@ -1,4 +1,5 @@
-"""Frames worth simulating. Enters: a bench. Leaves: sketches, each with an estimate.
+"""Coarse search over global configs: pipeline stages, micro-batches, ZeRO, recomputation. Enters: a
+bench. Leaves: sketches, each with an estimate.
 
 For every number of stages and of micro-batches the layouts are found that cost the least, and then
 what saves memory is added until they should fit: ZeRO, then recomputation, or layouts that weigh
@@ -33,7 +34,7 @@ FIRST, ALIKE = 8, 3
 """Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 
-def sketches(context: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
+def coarse_solutions(context: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
     """Sketches of all frames, the fastest that should fit first, then those that hold the least.
 
     There is one at least, however early somebody has had enough.

@@ -1,4 +1,5 @@
-"""What is decided for the whole graph at once. Enters: a question. Leaves: `GlobalConfig`s.
+"""Global configs: pipeline stages, micro-batches, ZeRO stage and recomputation of a whole plan.
+Enters: a question. Leaves: `GlobalConfig`s.
 
 A frame says which factors hold the stages of a pipeline, and the options: micro-batches,
 recomputation, ZeRO and among whom it shards, buckets. Stages sit along factors of one level, so
@@ -33,8 +34,8 @@ from meshwright.search.joint.request.constraints import (
 )
 from meshwright.search.joint.request.contradictions import stage_runs
 from meshwright.search.joint.request.question import PlanRequest
-from meshwright.sharding.layout import MeshFactor, factors, level_neighbourhoods
-from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.layout import MeshFactor, factors, level_group_sizes
+from meshwright.sharding.micro_batches import supports_micro_batches
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import at
 from meshwright.sharding.units import units
@@ -88,12 +89,12 @@ def shapes(question: PlanRequest, graph: OperatorGraph) -> Iterator[tuple[tuple[
         yield from ((stages, micro) for micro in _micro_batches(question, count, possible))
 
 
-def shards_within(question: PlanRequest, zero: int) -> tuple[int, ...]:
+def zero_group_sizes(question: PlanRequest, zero: int) -> tuple[int, ...]:
     """Among how many devices in a row a stage of ZeRO may shard: all, or those of a level."""
     wanted = option(question.constraints, SHARD_WITHIN)
     if not zero:
         return (0,)
-    return (0, *level_neighbourhoods(question.cluster)) if wanted is None else (wanted,)
+    return (0, *level_group_sizes(question.cluster)) if wanted is None else (wanted,)
 
 
 def framed(
@@ -104,7 +105,7 @@ def framed(
         question.training,
         micro_batches=micro,
         zero=saving.zero,
-        shard_within=shards_within(question, saving.zero)[0],
+        shard_within=zero_group_sizes(question, saving.zero)[0],
         recompute=saving.recompute,
         bucket=option(question.constraints, BUCKET) or 0,
     )
@@ -147,7 +148,7 @@ def neighbours(
         for saving in savings(question.constraints)
         if saving.recompute == options.recompute or saving.zero == options.zero
     ]
-    within = shards_within(question, options.zero)
+    within = zero_group_sizes(question, options.zero)
     changed += [replace(options, shard_within=devices) for devices in within]
     if option(question.constraints, MICRO_BATCHES) is None:
         changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
@@ -167,7 +168,7 @@ def _beside(graph: OperatorGraph, micro: int) -> list[int]:
 def micro_batches(graph: OperatorGraph) -> tuple[int, ...]:
     """Into how many micro-batches a step can be cut."""
     extents = [extent for unit in units(graph) for extent in unit.sample_extents]
-    return tuple(m for m in divisors(min(extents, default=1)) if can_be_cut_by(graph, m))
+    return tuple(m for m in divisors(min(extents, default=1)) if supports_micro_batches(graph, m))
 
 
 def _stages(

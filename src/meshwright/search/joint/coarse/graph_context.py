@@ -1,5 +1,5 @@
-"""One graph of a question, with everything that is computed for it once. Enters: frames. Leaves:
-layouts for them, estimates, candidates.
+"""Graph context: cost tables, step-time estimates and candidates of one graph, computed once.
+Enters: frames. Leaves: layouts for them, estimates, candidates.
 
     estimate = again · (chain + crossing + (m - 1) · pace) + update / p
              + max(0, sums - hidden) / p                                                `_estimate`

@@ -1,5 +1,5 @@
-"""Dynamic programming over layouts, some mesh factors at a time. Enters: costs that add up
-(`additive`), weights, layouts to start from. Leaves: better layouts.
+"""Layout DP: block coordinate descent over mesh factors, by variable elimination. Enters: costs
+that add up (`additive`), weights, layouts to start from. Leaves: better layouts.
 
 Units of the same place in repeated layers, and units that share parameters, are one node: they are
 laid out alike. With x_i the layout of node i, k_i units in it, and weights w,

@@ -1,5 +1,5 @@
-"""Units in a row, to be cut into stages. Enters: costs of a graph, layouts of its nodes. Leaves:
-a `Staging`.
+"""Pipeline partitioning of op groups into stages (min-max chain partition). Enters: costs of a
+graph, layouts of its nodes. Leaves: a `Staging`.
 
 What units and readings cost is asked once for all of a node and kind: layers repeat.
 """

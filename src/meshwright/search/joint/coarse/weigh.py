@@ -1,5 +1,6 @@
-"""Bytes that a unit takes on a device, layout by layout. Enters: costs of a graph, whose options
-count. Leaves: what stands all the time, and what is kept for the backward pass of a micro-batch.
+"""Additive memory estimate: bytes of an op group on a device, for each layout. Enters: costs of a
+graph, whose options count. Leaves: what stands all the time, and what is kept for the backward pass
+of a micro-batch.
 
 An estimate that adds up: what passes, and when, is left out, and a tensor that several units keep
 counts at the first. `simulate` tells the truth.
@@ -13,9 +14,9 @@ import numpy as np
 
 from meshwright.base.once import once
 from meshwright.cost.memory import STATES, UPDATE
-from meshwright.graph.counts import view_roots
+from meshwright.graph.counts import view_bases
 from meshwright.graph.families import family_of
-from meshwright.graph.layers import run_again
+from meshwright.graph.layers import recomputed_layers
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.options import Options
@@ -129,8 +130,8 @@ def _keeping(graph: OperatorGraph, recompute: bool, count: int) -> tuple[tuple[_
     """What the members of each unit keep of what no unit before keeps, if layers run again or not;
     units that keep the same have the same object.
     """
-    operators, roots, specs = graph.named, view_roots(graph), graph.specs
-    layers = run_again(graph, count) if recompute else {}
+    operators, roots, specs = graph.named, view_bases(graph), graph.specs
+    layers = recomputed_layers(graph, count) if recompute else {}
     origins = {
         t.name: layers.get(operator.name) for operator in graph.operators for t in operator.outputs
     }

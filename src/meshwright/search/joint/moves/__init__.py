@@ -1,1 +1,1 @@
-"""Changes of whole plans: more degrees, virtual stages, checkpointing, replicas, equal layers."""
+"""Moves on whole plans: degrees, virtual stages, recomputation, replication, equal layers."""

@@ -1,5 +1,5 @@
-"""The free search does what a constrained one would: a `--fix` never finds a better plan. Enters:
-a question, sketches of all frames. Leaves: decisions, and the questions in which one is fixed.
+"""Restricted searches: one global decision at a time held fixed, as by `--fix`. Enters: a question,
+sketches of all frames. Leaves: decisions, and the questions in which one is fixed.
 
 A search with `--fix zero=1`, say, looks at its best sketches, which a search without may never come
 to. So while the bound is far
@@ -35,7 +35,7 @@ from meshwright.search.joint.request.constraints import (
 from meshwright.search.joint.request.contradictions import runs
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.joint.trials.candidates import CandidateEntry
-from meshwright.sharding.layout import level_neighbourhoods
+from meshwright.sharding.layout import level_group_sizes
 from meshwright.sharding.units import units
 
 NAMES = ("zero", "recompute", "stages", "micro_batches")
@@ -68,7 +68,7 @@ def _fixes(question: PlanRequest) -> Iterator[tuple[str, str]]:
     """Options of the whole graph, then degrees of splits."""
     graph, cluster = question.graph, question.cluster
     yield from ((ZERO, str(stage)) for stage in range(4))
-    yield from ((SHARD_WITHIN, str(devices)) for devices in (0, *level_neighbourhoods(cluster)))
+    yield from ((SHARD_WITHIN, str(devices)) for devices in (0, *level_group_sizes(cluster)))
     if layer_count(graph):
         yield from ((RECOMPUTE, word) for word in ("no", "yes"))
     yield from ((STAGES, str(count)) for count in sorted({1, *map(prod, runs(cluster).values())}))

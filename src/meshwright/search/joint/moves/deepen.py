@@ -1,4 +1,5 @@
-"""What is tried while the bound is far. Enters: trials so far. Leaves: more of them.
+"""Degree grid, hill climbing and iterated local search of the deepening phase. Enters: trials so
+far. Leaves: more of them.
 
 degrees    the best of all configurations by degrees of DP, TP, CP, PP and EP, with micro-batches,
            ZeRO, recomputation and virtual stages (`baselines.degrees.grid`), on the graph as it
@@ -19,7 +20,7 @@ from functools import partial
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.grid import ConfigChoices, Grid, search_grid
-from meshwright.search.joint.coarse.global_config import savings, shards_within
+from meshwright.search.joint.coarse.global_config import savings, zero_group_sizes
 from meshwright.search.joint.coarse.graph_context import GraphContext
 from meshwright.search.joint.request.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, option
 from meshwright.search.joint.request.question import PlanRequest
@@ -105,7 +106,7 @@ def choices(question: PlanRequest) -> ConfigChoices:
     return ConfigChoices(
         base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
         zero=tuple(sorted(stages)),
-        within=shards_within(question, max(stages)),
+        within=zero_group_sizes(question, max(stages)),
         recompute=(False, True) if recompute is None else (bool(recompute),),
         micro_batches=option(constraints, MICRO_BATCHES),
         stages=option(constraints, STAGES),
@@ -133,7 +134,9 @@ def climbed(
                 now = tried
 
 
-def kicked(trials: Evaluator, best: CandidateEntry, drawn: random.Random) -> CandidateEntry | None:
+def perturb_plan(
+    trials: Evaluator, best: CandidateEntry, drawn: random.Random
+) -> CandidateEntry | None:
     """A plan with KICK roles of like units drawn at random; None if it is known or cannot run."""
     now, moves = best, list(_moves(best))
     for node, factor, role in drawn.sample(moves, min(KICK, len(moves))):

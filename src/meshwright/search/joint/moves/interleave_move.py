@@ -21,7 +21,7 @@ PIPELINES = 3
 """Plans with stages that are interleaved, the best first."""
 
 
-def interleaved(trials: Evaluator, enough: Callable[[], bool]) -> None:
+def simulate_interleaved(trials: Evaluator, enough: Callable[[], bool]) -> None:
     """Simulate the best pipelines with virtual stages, more and more while they get faster."""
     for entry in _pipelines(trials)[:PIPELINES]:
         assert entry.sketch is not None

@@ -1,4 +1,5 @@
-"""Activation checkpointing of k layers, chosen against memory. Enters: trials so far. Leaves: more.
+"""Activation checkpointing of the fewest layers that fit in memory, by regula falsi. Enters: trials
+so far. Leaves: more.
 
 A plan that is fast and too large fits if enough of its layers run again. With M(k) the peak memory
 and T(k) the step if k of n layers do, T nearly linear in k, and M the largest of some moments that
@@ -11,7 +12,7 @@ and is corrected by simulation: between a k that fits and one that does not the 
 line through both crosses the limit (regula falsi), no less than the least that fits; or, once two k
 do not fit, where the line through these does, no more than it. If the former takes off but one
 layer after the other, the middle is tried. Plans that T(k), told by the line, would not make the
-best are left out after one simulation.                                        `spared`, `_between`
+best are left out after one simulation.                                        `recompute_fewest_layers`, `_between`
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def checkpointed(trials: Evaluator, question: PlanRequest, enough: Callable[[], 
             best is not None and best.candidate.fits(limit) and entry.step >= best.step
         ):
             return
-        spared(trials, entry, limit, enough)
+        recompute_fewest_layers(trials, entry, limit, enough)
 
 
 def _worthwhile(trials: Evaluator, limit: Bytes) -> Iterator[CandidateEntry]:
@@ -63,7 +64,7 @@ def _worthwhile(trials: Evaluator, limit: Bytes) -> Iterator[CandidateEntry]:
             yield entry
 
 
-def spared(
+def recompute_fewest_layers(
     trials: Evaluator, entry: CandidateEntry, limit: Bytes, enough: Callable[[], bool]
 ) -> None:
     """Simulate a plan with the fewest layers that must run again for it to fit."""

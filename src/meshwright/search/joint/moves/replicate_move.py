@@ -1,5 +1,6 @@
-"""Plans that compute the same in several places. Enters: the roles of a plan. Leaves: roles in
-which samples are no longer cut along one factor, but everything is copied along it.
+"""Replication move: redundant computation instead of data parallelism along one mesh factor.
+Enters: the roles of a plan. Leaves: roles in which samples are no longer cut along one factor, but
+everything is copied along it.
 
 Where a network is slow, twice the work may take less than sums over twice as many devices; no
 single unit shows it, and sums of costs, which do not know what overlaps, do not either.

@@ -1,5 +1,6 @@
-"""Units that need not differ. Enters: a plan, the roles of its units. Leaves: roles of a plan that
-costs hardly more, with as many copies of a layer's units laid out alike as that allows.
+"""Unified layouts of repeated layers, where the step hardly gets longer. Enters: a plan, the roles
+of its units. Leaves: roles of a plan that costs hardly more, with as many copies of a layer's units
+laid out alike as that allows.
 
 A walk leaves units wherever they do no harm. For every node of a field whose units differ, its
 roles in the order of how often they occur are tried for all of them, and the first that is cheap
@@ -24,7 +25,7 @@ UNTIDY = 1e-3
 """The share of a step that layers laid out alike may cost."""
 
 
-def laid_alike(
+def unify_layer_layouts(
     question: PlanRequest,
     best: CandidateEntry,
     others: Sequence[Candidate],

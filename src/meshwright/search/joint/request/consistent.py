@@ -1,5 +1,6 @@
-"""Whether constraints can be kept. Enters: constraints, units, a cluster. Leaves: nothing, or a
-sentence that says what names nothing, what nothing can be, or which constraints contradict.
+"""Feasibility check of search constraints (pin, forbid, fix, rule). Enters: constraints, units, a
+cluster. Leaves: nothing, or a sentence that says what names nothing, what nothing can be, or which
+constraints contradict.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from meshwright.search.joint.request.constraints import (
     STAGES,
     ZERO,
     Constraints,
-    can_be_cut,
     option,
+    supports_degree,
 )
 from meshwright.search.joint.request.contradictions import contradiction, parts, runs
 from meshwright.search.joint.request.question import PlanRequest, Stopped
@@ -31,9 +32,9 @@ from meshwright.sharding.layout import (
     Layout,
     checked_layout,
     factors,
-    neighbourhoods,
+    inner_group_sizes,
 )
-from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.sharding.micro_batches import micro_batch_states
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units as units_of
 
@@ -113,7 +114,7 @@ def _check_fix(
                 f"'{name}={value}' does not divide the {cluster.devices} devices",
                 "give a degree that does",
             )
-        if not any(can_be_cut(unit, name, int(value)) for unit in units):
+        if not any(supports_degree(unit, name, int(value)) for unit in units):
             raise InputError(
                 f"'{name}={value}' is more ways than any unit can be cut along {name!r}",
                 "give a degree that divides what there is to cut",
@@ -135,7 +136,7 @@ def _check_stages(stages: int, units: Sequence[OpGroup], cluster: Cluster) -> No
 
 
 def _check_shard_within(devices: int, cluster: Cluster) -> None:
-    possible = neighbourhoods(factors(cluster))
+    possible = inner_group_sizes(factors(cluster))
     if devices not in (0, *possible):
         raise InputError(
             f"'{SHARD_WITHIN}={devices}' is the product of no inner factors of cluster "
@@ -189,10 +190,10 @@ def refuse_impossible(question: PlanRequest) -> None:
     checked(question.constraints, units_of(question.graph), question.cluster)
     wanted = option(question.constraints, MICRO_BATCHES)
     if wanted is not None:
-        cut_by_micro_batches(question.graph, wanted)
+        micro_batch_states(question.graph, wanted)
 
 
-def nothing_kept(question: PlanRequest, stopped: Stopped) -> InputError:
+def no_plan_error(question: PlanRequest, stopped: Stopped) -> InputError:
     """Why a search has no plan."""
     if stopped != "complete":
         return InputError(

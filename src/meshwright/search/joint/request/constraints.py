@@ -1,4 +1,5 @@
-"""What the user has decided beforehand. Enters: texts. Leaves: `Constraints`, and what they allow.
+"""Search constraints of the user: pin, forbid, fix, rule. Enters: texts. Leaves: `Constraints`, and
+what they allow.
 
     pin     UNIT=ROLE ROLE ...   units, by a pattern of their names or of those of their operators,
                                  have this layout; "stage" and "idle" stand for any coordinate. No
@@ -156,7 +157,7 @@ def allowed(
 
     def degree(unit: OpGroup, split: str) -> int | None:
         wanted = degrees.get(split)
-        if wanted is None or not can_be_cut(unit, split, wanted):
+        if wanted is None or not supports_degree(unit, split, wanted):
             return None
         return wanted
 
@@ -169,7 +170,7 @@ def _kind(role: str, staged: bool) -> str:
     return STAGE if staged else ALONE
 
 
-def can_be_cut(unit: OpGroup, split: str, degree: int) -> bool:
+def supports_degree(unit: OpGroup, split: str, degree: int) -> bool:
     """Whether a unit has a split and can cut it so many ways."""
     names = [known.name for known in unit.splits]
     return split in names and unit.cuttable(names.index(split), degree)

@@ -1,5 +1,5 @@
-"""Constraints that contradict each other. Enters: constraints, units, a cluster. Leaves: the fewest
-that cannot be kept together, and why.
+"""Minimal unsatisfiable subset of constraints that contradict each other. Enters: constraints,
+units, a cluster. Leaves: the fewest that cannot be kept together, and why.
 
 A set of constraints is consistent if pipeline stages can lie along some factors in a row such that
 every unit has a layout that is allowed (`_stuck`). Along the factors f of the machine

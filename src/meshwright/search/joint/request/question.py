@@ -1,4 +1,6 @@
-"""What a search is asked, and what it answers. Enters: nothing. Leaves: the nouns."""
+"""Plan request and plan result: what a search is asked, and what it answers. Enters: nothing.
+Leaves: the nouns.
+"""
 
 from __future__ import annotations
 

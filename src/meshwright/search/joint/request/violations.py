@@ -1,5 +1,5 @@
-"""Whether a plan keeps to constraints. Enters: a plan, constraints. Leaves: a sentence for each
-constraint that it breaks, with the place.
+"""Constraint checker for finished plans, independent of the search. Enters: a plan, constraints.
+Leaves: a sentence for each constraint that it breaks, with the place.
 
 Written from what the constraints say, apart from everything that searches use. A plan's stages lie
 along the factors along which every unit sits at one coordinate, not all at the same. Without

@@ -1,5 +1,6 @@
-"""Candidates of a search. Enters: candidates, each with the bench that it comes from. Leaves: the
-best of them, all in order, the front of time and memory.
+"""Candidate pool of a search, with its Pareto front of time and memory. Enters: candidates, each
+with the bench that it comes from. Leaves: the best of them, all in order, the front of time and
+memory.
 
 What has been simulated is known by its bench, options and roles, so that nobody does it twice.
 Nothing is known here of how candidates are found.
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from meshwright.base.units import Seconds
 from meshwright.plan.options import Options
-from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.coarse.graph_context import CoarseSolution, GraphContext
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.joint.request.violations import violations
@@ -101,4 +102,4 @@ class CandidatePool:
 
     def front(self) -> tuple[Candidate, ...]:
         """Those that no other beats in both time and memory, the fastest first."""
-        return undominated(entry.candidate for entry in self._entries)
+        return pareto_front(entry.candidate for entry in self._entries)

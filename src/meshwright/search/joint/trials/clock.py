@@ -1,4 +1,4 @@
-"""How long a search has been going on, and what is left of its budget."""
+"""Search clock: elapsed time and remaining budget."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Plans that are simulated, from sketches on. Enters: graphs, frames, weights. Leaves: candidates,
-which are kept.
+"""Evaluator: coarse solutions simulated as plans, each once, and refined. Enters: graphs, frames,
+weights. Leaves: candidates, which are kept.
 
 Every graph has its bench. A sketch is simulated unless its plan has been; the best are laid out
 finer, with several weights, and the weights that led to the best plans come first the next time.

@@ -1,5 +1,5 @@
-"""How far from the best possible a plan is. Enters: graphs that were looked at, a plan. Leaves: a
-lower bound and the optimality gap.
+"""Optimality gap: a plan's step against the lower bound of all graphs that were looked at. Enters:
+graphs that were looked at, a plan. Leaves: a lower bound and the optimality gap.
 
 The bound of a plan is the least over all graphs that were looked at, with one micro-batch or as
 many as the plan has. That of a graph is found once: a search asks for it again and again.
