@@ -1,5 +1,4 @@
-"""Hierarchical cluster model: levels with cardinalities, links (bandwidth, latency), devices.
-Enters: numbers in base units. Leaves: a checked `Cluster`.
+"""Hierarchical clusters: levels, links, devices. Enters: base units. Leaves: a checked `Cluster`.
 
 Levels are listed from the outermost to the innermost; a level's cardinality is how many of its
 instances one instance of the level above holds. Traffic between two instances of a level that

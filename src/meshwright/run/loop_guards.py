@@ -96,7 +96,8 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
     for name, parameter in module.named_modules():
         if parameter.training is not module.training:
             raise InputError(
-                f"module {name!r} is put into {'training' if parameter.training else 'evaluation'} mode "
-                "by itself, and a plan's step has one mode",
+                f"module {name!r} is put into "
+                f"{'training' if parameter.training else 'evaluation'} mode by itself, and a "
+                "plan's step has one mode",
                 "put it there before the model is captured and given to parallelize",
             )

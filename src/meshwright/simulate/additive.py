@@ -17,12 +17,10 @@ here knows what runs beside what: that is told by weights, and in the end by `si
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.base.compiled import compiled
 from meshwright.cluster.model import Cluster
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.training import TRAFFIC
@@ -31,19 +29,19 @@ from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
 from meshwright.plan.options import Options
 from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import factors, sharding
-from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes, resharding
+from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes
 from meshwright.sharding.states import PARTIAL, State
 from meshwright.sharding.unit import BoundaryTensor
 from meshwright.sharding.units import units
 from meshwright.simulate.additive_costs import ConsumerCosts, Costs, EdgeCosts, OpGroupCosts
-from meshwright.simulate.collective_table import NANO, CollectivePrices, CollectiveTable, price
+from meshwright.simulate.additive_pairs import PairWorkspace, mark_legal, price_pairs
+from meshwright.simulate.collective_table import NANO, CollectivePrices
 from meshwright.simulate.edge_collectives import SHARD
 from meshwright.simulate.edges import joined
 from meshwright.simulate.operator_table import (
     DEGREE_BITS,
     MOST_SPLITS,
     OperatorTimes,
-    TimeTable,
     look_up_rows,
     runs,
 )
@@ -108,7 +106,7 @@ class AdditiveCosts:
         self.known: _Known = prices.shared.setdefault(shared, _Known())
         self.kind = self._kinds()
         self.joints = tuple(self._joints())
-        self._room = _Room(
+        self._workspace = PairWorkspace(
             np.zeros(len(self.factors), np.int8),
             np.zeros((MOST, 3), np.int64),
             np.zeros(MOST),
@@ -165,7 +163,7 @@ class AdditiveCosts:
         """Which layouts a unit can and may be cut in."""
         mask = np.ones(len(roles), np.bool_)
         splits, kind = len(self.units[number].splits), int(self.times.type[number])
-        _mark_legal(self.times.table, self.prices.table.sizes, kind, splits, roles, mask)
+        mark_legal(self.times.table, self.prices.table.sizes, kind, splits, roles, mask)
         return mask
 
     def _kinds(self) -> list[int]:
@@ -339,9 +337,9 @@ class AdditiveCosts:
             before, after = np.ascontiguousarray(before), np.ascontiguousarray(after)
             at = 0
             while at < len(costs):
-                at = _price_pairs(self.prices.table, before, after, size, costs, at, self._room)
+                at = price_pairs(self.prices.table, before, after, size, costs, at, self._workspace)
                 if at < len(costs):
-                    self.prices.fill(*self._room.missing.tolist())
+                    self.prices.fill(*self._workspace.missing.tolist())
             known[key] = costs
         return known[key]
 
@@ -371,60 +369,3 @@ def _distinct(rows: Codes) -> tuple[Codes, list[int]]:
     distinct = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
     # Compiled code would be compiled once more for what cannot be written.
     return distinct.copy(), which
-
-
-class _Room(NamedTuple):
-    """Room for compiled code, which makes no arrays."""
-
-    scratch: Codes
-    operation: NDArray[np.int64]
-    held: NDArray[np.float64]
-    busy: NDArray[np.float64]
-    missing: NDArray[np.int64]
-    """The operation, its members and those beside that a table lacks."""
-
-
-@compiled
-def _mark_legal(
-    table: TimeTable,
-    sizes: NDArray[np.int64],
-    kind: int,
-    splits: int,
-    roles: Codes,
-    mask: NDArray[np.bool_],
-) -> None:
-    """Mark layouts of a type of units in which it can be cut."""
-    for row in range(len(roles)):
-        for split in range(splits):
-            degree = 1
-            for factor in range(len(sizes)):
-                if roles[row, factor] == split:
-                    degree *= sizes[factor]
-            mask[row] &= table.cuttable[kind, split, table.place[degree]] > 0
-
-
-@compiled
-def _price_pairs(
-    table: CollectiveTable,
-    before: Codes,
-    after: Codes,
-    size: float,
-    costs: Costs,
-    at: int,
-    room: _Room,
-) -> int:
-    """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
-    operation, held = room.operation, room.held
-    while at < len(costs):
-        count = resharding(before[at], after[at], table.sizes, size, room.scratch, operation, held)
-        total = 0.0
-        for n in range(count):
-            kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]
-            time, _ = price(table, kind, inside, every, held[n], room.busy)
-            if time < 0:
-                room.missing[0], room.missing[1], room.missing[2] = kind, inside, every
-                return at
-            total += time
-        costs[at] = total
-        at += 1
-    return at

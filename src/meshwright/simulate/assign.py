@@ -225,10 +225,9 @@ def _lay_way(
                 wide = True
         for m in range(edges.shape[1]):
             edge_live[edges[consumer, m]] = waits
-            if sharded and forward and template.leg_again_edge[consumer, m] != NONE:
-                edge_live[template.leg_again_edge[consumer, m]] = (
-                    waits and template.leg_flows[consumer]
-                )
+            again = template.leg_again_edge[consumer, m]
+            if sharded and forward and again != NONE:
+                edge_live[again] = waits and template.leg_flows[consumer]
     if not charge_bucket(table, room, waiting):
         return NO_PRICE
     if rerun and wide:

@@ -15,7 +15,8 @@ import torch
 
 from meshwright.capture.operators.aten import overloads
 from meshwright.capture.trace.data_reads import ValueRead
-from meshwright.capture.translation.translate import Applied, Translation
+from meshwright.capture.translation.applied import Applied
+from meshwright.capture.translation.translate import Translation
 from meshwright.graph.chance import draws
 from meshwright.graph.model import Call, Guard
 

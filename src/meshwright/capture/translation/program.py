@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.trace.data_reads import ValueRead
+from meshwright.capture.translation.applied import Applied, State
 from meshwright.capture.translation.dims import (
     Names,
     input_dims,
@@ -24,7 +25,7 @@ from meshwright.capture.translation.dims import (
 )
 from meshwright.capture.translation.guards import judged, needed_for
 from meshwright.capture.translation.statistics_writes import refuse_unfollowed
-from meshwright.capture.translation.translate import Applied, State, Translation
+from meshwright.capture.translation.translate import Translation
 from meshwright.graph.gates import with_gates
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 from meshwright.graph.returned import Returned

@@ -11,7 +11,8 @@ from collections.abc import Set as AbstractSet
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.nodes import place
-from meshwright.capture.translation.translate import Applied, Translation
+from meshwright.capture.translation.applied import Applied
+from meshwright.capture.translation.translate import Translation
 from meshwright.graph.running_statistics import follows
 
 

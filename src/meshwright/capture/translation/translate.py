@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-import msgspec
 import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
@@ -46,6 +45,7 @@ from meshwright.capture.operators.nodes import (
     unsupported,
 )
 from meshwright.capture.operators.writes import REVERSIBLE, functionalized_write
+from meshwright.capture.translation.applied import Applied, State
 from meshwright.graph.counts import is_differentiable
 from meshwright.graph.families import BUILT_IN
 from meshwright.graph.model import Attributes, Spec, Value
@@ -58,24 +58,6 @@ SAME_IF_ALIKE = {
 
 ONLY_FIRST_RESULT = {"embedding_bag"}
 """Kinds whose further results serve the backward pass alone."""
-
-
-class Applied(msgspec.Struct, kw_only=True):
-    """An operator before its dims have names."""
-
-    name: str
-    described: Described[str]
-    outputs: tuple[tuple[str, Spec], ...]
-    layer: str
-
-
-class State(msgspec.Struct, kw_only=True):
-    """A tensor that is there before the first operator."""
-
-    name: str
-    spec: Spec
-    also: list[str] = msgspec.field(default_factory=list)
-    trainable: bool = False
 
 
 class Translation:
@@ -151,13 +133,8 @@ class Translation:
         return name
 
     def _group(self, spec: InputSpec) -> dict[str, State]:
-        match spec.kind:
-            case InputKind.USER_INPUT:
-                return self.inputs
-            case InputKind.PARAMETER:
-                return self.parameters
-            case _:
-                return self.buffers
+        groups = {InputKind.USER_INPUT: self.inputs, InputKind.PARAMETER: self.parameters}
+        return groups.get(spec.kind, self.buffers)
 
     def _take(self, node: fx.Node, owner: torch.nn.Module) -> None:
         if node.op != "call_function":

@@ -264,11 +264,8 @@ class Executor:
 
     def _gather(self, instruction: Instruction) -> None:
         bucket = self.script.buckets[instruction.number]
-        names = [
-            parameter.name
-            for parameter in bucket.parameters
-            if parameter.name in self.parameters.pieces
-        ]
+        pieces = self.parameters.pieces
+        names = [kept.name for kept in bucket.parameters if kept.name in pieces]
         for name in names:
             self.parameters.pieces[name].show()
         first = bucket.parameters[0].name
@@ -305,9 +302,8 @@ class Executor:
     def _run(self, instruction: Instruction, train: bool) -> None:
         compiled = self._segment(instruction.number, instruction.micro_batch)
         layer = self.script.segments[instruction.number].layer
-        keeps = (
-            train and self.script.flows[instruction.number] and (layer is None or instruction.again)
-        )
+        flows = self.script.flows[instruction.number]
+        keeps = train and flows and (layer is None or instruction.again)
         self._moment = self._moment._replace(again=instruction.again)
         leaves = [leaf for leaf, _ in compiled.leaves]
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
@@ -327,9 +323,8 @@ class Executor:
 
     def _arrived(self, leaf: Leaf, instruction: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
-        value = self._values.get(
-            source(self.script.parallel, leaf.delivery, instruction.micro_batch)
-        )
+        key = source(self.script.parallel, leaf.delivery, instruction.micro_batch)
+        value = self._values.get(key)
         if value is None:
             assert leaf.parameter
             self._there(leaf.tensor)
@@ -411,11 +406,7 @@ class Executor:
 
     def _settle(self, instruction: Instruction) -> None:
         bucket = self.script.buckets[instruction.number]
-        left = {
-            number: self._left.taken((number, 0))
-            for kept in bucket.parameters
-            for number in kept.returns
-        }
+        left = {n: self._left.taken((n, 0)) for kept in bucket.parameters for n in kept.returns}
         if instruction.number not in self._travelling:
             self._settler.keep(bucket, left)
             return

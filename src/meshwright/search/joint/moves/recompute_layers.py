@@ -12,7 +12,7 @@ and is corrected by simulation: between a k that fits and one that does not the 
 line through both crosses the limit (regula falsi), no less than the least that fits; or, once two k
 do not fit, where the line through these does, no more than it. If the former takes off but one
 layer after the other, the middle is tried. Plans that T(k), told by the line, would not make the
-best are left out after one simulation.                                        `recompute_fewest_layers`, `_between`
+best are left out after one simulation.          `recompute_fewest_layers`, `_between`
 """
 
 from __future__ import annotations
