@@ -104,10 +104,45 @@ def test_classes_have_the_names_of_the_field() -> None:
     assert [(name, file) for name, file in classes() if name in DIALECT] == []
 
 
+FURNITURE = {"back", "found", "given", "here", "lot", "made", "own", "there", "told"}
+"""Names that do not say what they hold."""
+
+
+def test_locals_say_what_they_hold() -> None:
+    furniture = {
+        f"{path.relative_to(SOURCE)}:{name.lineno} {word}"
+        for path in SOURCE.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for name in ast.walk(function)
+        for word in bound(name)
+        if word in FURNITURE
+    }
+    assert furniture == set()
+
+
+def bound(node: ast.AST) -> tuple[str, ...]:
+    """The local that a node binds, if it binds one."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return (name,)
+        case _:
+            return ()
+
+
+SOURCE_LINES = 100_100
+"""Of all modules, at most: it goes up with a feature, and a line in docs/decisions."""
+
+
+def test_the_source_keeps_to_its_budget() -> None:
+    lines = [len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")]
+    assert sum(lines) <= SOURCE_LINES
+
+
 LINES = 400
 """Of a module, at most."""
 
-LONGER_MODULES = {"run/exec/executor.py": 456, "search/joint/planner.py": 402}
+LONGER_MODULES = {"run/exec/executor.py": 455, "search/joint/planner.py": 402}
 """Those that are longer, and how long: these numbers only go down."""
 
 

@@ -103,8 +103,8 @@ def _loss_in_a_tuple(graph: OperatorGraph) -> Iterator[str]:
     returned = None if graph.traced is None else graph.traced.returned
     if graph.loss is None or returned is None or returned.kind not in ("tuple", "list"):
         return
-    for number, own in returned.entries:
-        if own.tensor == graph.loss:
+    for number, entry in returned.entries:
+        if entry.tensor == graph.loss:
             yield (
                 f"output {number} of what the model returns is taken for its loss, as the only "
                 "number in it with a gradient; if it is another, return a loss function too"

@@ -298,13 +298,13 @@ def set_aside(*paths: str | None) -> str:
     """Sentences on what was in files before: it gets other names."""
     from pathlib import Path
 
-    told = ""
+    sentences = ""
     for place in (Path(path) for path in paths if path is not None):
         if place.exists():
             before = place.with_stem(f"{place.stem}.before")
             place.replace(before)
-            told += f" What {place} was before is in {before}."
-    return told
+            sentences += f" What {place} was before is in {before}."
+    return sentences
 
 
 def require_lines(top: int) -> None:

@@ -49,17 +49,17 @@ def confirm_decisions(
     budget: Budget,
     *,
     step: float,
-    told: Callable[[str], None] = lambda doing: None,
+    progress: Callable[[str], None] = lambda doing: None,
 ) -> Iterator[tuple[Decision, ...]]:
     """After each search all decisions, the largest of them searched again with so much for each:
     those first, the largest difference first. `step` is that of the plan.
     """
     rows, tried = list(decisions), list[int]()
     while len(tried) < MOST and (number := _next(rows, tried, step)) is not None:
-        told(f"searching with {rows[number].fix}")
+        progress(f"searching with {rows[number].fix}")
         rows[number] = _searched(plan, question, rows[number], budget)
         tried.append(number)
-        yield tuple(sorted(rows, key=lambda own: (own.searched is None, -_length(own))))
+        yield tuple(sorted(rows, key=lambda row: (row.searched is None, -_length(row))))
 
 
 def _next(decisions: Sequence[Decision], tried: Sequence[int], step: float) -> int | None:

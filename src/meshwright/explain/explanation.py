@@ -161,16 +161,18 @@ def _searched(
     """What searches add; an interrupt leaves what there is."""
     plan, question = explanation.planned.plan, explanation.planned.question
 
-    def told(doing: str) -> None:
+    def report(doing: str) -> None:
         progress(1.0, doing)
 
     try:
         step = explanation.planned.best.prediction.step
         for decisions in confirm_decisions(
-            plan, question, explanation.decisions, budget, step=step, told=told
+            plan, question, explanation.decisions, budget, step=step, progress=report
         ):
             explanation = explanation._replace(decisions=decisions)
-        for answer in replanned(plan, question, budget, told, helps=explanation.helps, known=known):
+        for answer in replanned(
+            plan, question, budget, report, helps=explanation.helps, known=known
+        ):
             explanation = explanation._replace(
                 what_ifs=(*explanation.what_ifs, answer),
                 helps=changes_not_replanned(explanation.helps, [answer]),

@@ -54,7 +54,9 @@ def transformer_dims(graph: OperatorGraph) -> Dims:
     """The sizes of a transformer of words."""
     facts, shapes = transformer_facts(graph), _shapes(graph)
     _refuse_two_attentions(graph, facts)
-    tables = [shapes[own.inputs[0] or ""] for own in graph.operators if own.kind in TABLES]
+    tables = [
+        shapes[operator.inputs[0] or ""] for operator in graph.operators if operator.kind in TABLES
+    ]
     if not tables:
         raise InputError(
             f"graph {graph.name!r} has no table of words",
@@ -72,7 +74,11 @@ def transformer_dims(graph: OperatorGraph) -> Dims:
         vocabulary=vocabulary,
         gated=sum(set(shape) == {hidden, inner} for shape in layer) > GATED,
         learned_positions=any(rows >= facts.positions for rows, _ in sorted(tables)[:-1]),
-        tied=any(own.also for own in graph.parameters if shapes[own.tensor.name] == max(tables)),
+        tied=any(
+            parameter.also
+            for parameter in graph.parameters
+            if shapes[parameter.tensor.name] == max(tables)
+        ),
         chosen=_chosen(graph) if facts.experts else 0,
         dtype=graph.parameters[0].tensor.dtype,
         width=width,
@@ -80,21 +86,23 @@ def transformer_dims(graph: OperatorGraph) -> Dims:
             _share(graph, DROPOUT, "p"),
             _share(graph, ATTENTION, "dropout_p"),
         ),
-        biased=any(own.kind == LINEAR and len(own.inputs) > 2 for own in _first_layer(graph)),
+        biased=any(
+            operator.kind == LINEAR and len(operator.inputs) > 2 for operator in _first_layer(graph)
+        ),
         normed_heads=width != hidden
         and any(shapes[name] == (width,) for name in _scales(graph, shapes)),
         looks_ahead=any(
-            own.kind == ATTENTION
-            and len(own.inputs) == 3
-            and not dict(own.attributes).get("is_causal")
-            for own in graph.operators
+            operator.kind == ATTENTION
+            and len(operator.inputs) == 3
+            and not dict(operator.attributes).get("is_causal")
+            for operator in graph.operators
         ),
     )
 
 
 def _refuse_two_attentions(graph: OperatorGraph, facts: Facts) -> None:
     """Refuse layers that attend to themselves and to others: a decoder beside its encoder."""
-    attentions = sum(own.kind == ATTENTION for own in graph.operators)
+    attentions = sum(operator.kind == ATTENTION for operator in graph.operators)
     if attentions > facts.layers:
         raise InputError(
             f"graph {graph.name!r} has layers that attend more than once, as decoders beside an "
@@ -111,14 +119,16 @@ def _first_layer(graph: OperatorGraph) -> tuple[Operator, ...]:
 
 def _width(graph: OperatorGraph, usual: int) -> int:
     """The width of a head: what attention makes for each."""
-    attending = (own for own in graph.operators if own.kind == ATTENTION)
-    return next((own.outputs[0].dims[-1][1] for own in attending), usual)
+    attending = (operator for operator in graph.operators if operator.kind == ATTENTION)
+    return next((attention.outputs[0].dims[-1][1] for attention in attending), usual)
 
 
 def _share(graph: OperatorGraph, kind: str, name: str) -> float:
     """The largest share that operators leave out."""
-    of_kind = (own for own in graph.operators if own.kind == kind)
-    return max((float(str(dict(own.attributes).get(name, 0.0))) for own in of_kind), default=0.0)
+    of_kind = (operator for operator in graph.operators if operator.kind == kind)
+    return max(
+        (float(str(dict(operator.attributes).get(name, 0.0))) for operator in of_kind), default=0.0
+    )
 
 
 def _scales(graph: OperatorGraph, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:

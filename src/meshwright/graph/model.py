@@ -272,7 +272,7 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def returned(self) -> frozenset[str]:
         """Tensors that the model returns, loss or not: a call without targets is for them."""
         structure = None if self.traced is None else self.traced.returned
-        return frozenset(() if structure is None else (own for _, own in structure.tensors()))
+        return frozenset(() if structure is None else (tensor for _, tensor in structure.tensors()))
 
     @property
     def parameter_count(self) -> int:

@@ -76,8 +76,8 @@ def patch_torch_functions(module: PiecedTensor, instead_of: nn.Module) -> None:
         _teach_items()
         _teach_optimizers()
     _known.add(module)
-    for own in instead_of.parameters():
-        _left[own] = True
+    for parameter in instead_of.parameters():
+        _left[parameter] = True
 
 
 def _teach_optimizers() -> None:
@@ -86,8 +86,10 @@ def _teach_optimizers() -> None:
 
 
 def _refuse_steps(optimizer: Optimizer, *_: object) -> None:
-    stepping = [own for group in optimizer.param_groups for own in group["params"]]
-    if all(own.grad is None for own in stepping) and any(own in _left for own in stepping):
+    stepping = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if all(parameter.grad is None for parameter in stepping) and any(
+        parameter in _left for parameter in stepping
+    ):
         raise InputError(
             "an optimizer steps over the parameters of a model that was given to parallelize, "
             "which have no gradients: those of the plan's module are others",

@@ -103,8 +103,8 @@ def safe_softmax(x: Tensor, dim: int, together: JointReductions) -> Tensor:
     """
     if together is ALONE:
         return torch._safe_softmax(x, dim)
-    made: Tensor = _Softmax.apply(x, dim, together, True)  # type: ignore[no-untyped-call]
-    return made
+    softmax: Tensor = _Softmax.apply(x, dim, together, True)  # type: ignore[no-untyped-call]
+    return softmax
 
 
 class Counted(NamedTuple):

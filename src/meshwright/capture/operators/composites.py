@@ -81,7 +81,9 @@ def _is_taken_apart(node: fx.Node, overload: OpOverload) -> bool:
 
 def _has_mask(indices: object) -> bool:
     leaves = pytree.tree_leaves(indices)
-    return any(isinstance(own, fx.Node) and own.meta["val"].dtype is torch.bool for own in leaves)
+    return any(
+        isinstance(leaf, fx.Node) and leaf.meta["val"].dtype is torch.bool for leaf in leaves
+    )
 
 
 def _is_composite(overload: OpOverload) -> bool:
@@ -219,7 +221,12 @@ def _put_under_mask(
     """x[:, mask] = values, where values are the same for all that the mask selects."""
     *before, mask = indices
     after = x.dim() - len(before) - (0 if mask is None else mask.dim())
-    if mask is None or any(own is not None for own in before) or values.dim() > after or accumulate:
+    if (
+        mask is None
+        or any(index is not None for index in before)
+        or values.dim() > after
+        or accumulate
+    ):
         raise NotImplementedError
     return torch.where(mask.reshape(*(1,) * len(before), *mask.shape, *(1,) * after), values, x)
 

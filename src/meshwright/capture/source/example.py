@@ -62,14 +62,14 @@ class Step(nn.Module):
         if isinstance(output, Mapping) and output.get("loss") is not None:
             return _scalar(output["loss"])
         if isinstance(output, tuple | list):
-            numbers = [own for own in output if _is_trained_number(own)]
+            numbers = [entry for entry in output if _is_trained_number(entry)]
             if len(numbers) == 1:
                 return numbers[0]
         return output
 
 
-def _is_trained_number(own: object) -> bool:
-    return isinstance(own, Tensor) and own.shape == () and own.requires_grad
+def _is_trained_number(value: object) -> bool:
+    return isinstance(value, Tensor) and value.shape == () and value.requires_grad
 
 
 def _scalar(loss: object) -> Tensor:

@@ -81,17 +81,17 @@ def _places(tensor: Tensor, count: Count) -> Tensor:
 
 
 def _counts(
-    own: Tensor, weights: Tensor | None = None, minlength: int = 0, *, count: Count
+    numbers: Tensor, weights: Tensor | None = None, minlength: int = 0, *, count: Count
 ) -> Tensor:
     """How often each number occurs, up to the largest, or below `minlength` if that is given: a
     number beyond is an index out of bounds then, where PyTorch's result is longer.
     """
     if weights is None:
-        weights = torch.ones_like(own, dtype=torch.int64)
+        weights = torch.ones_like(numbers, dtype=torch.int64)
     elif weights.dtype is not torch.float32:
         weights = weights.double()
-    size = minlength or count(own.max() + 1)
-    return weights.new_zeros(size).scatter_add(0, own.long(), weights)
+    size = minlength or count(numbers.max() + 1)
+    return weights.new_zeros(size).scatter_add(0, numbers.long(), weights)
 
 
 def _without_repeats(row: Tensor, count: Count) -> Tensor:

@@ -82,7 +82,7 @@ def evaluating(model: nn.Module) -> list[str]:
     """
     if not model.training:
         return []
-    paths = [path for path, own in model.named_modules() if not own.training]
+    paths = [path for path, module in model.named_modules() if not module.training]
     return [p for p in paths if p.rpartition(".")[0] not in paths]
 
 

@@ -150,7 +150,7 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
                 return reasons
             progress = partial(show, 1.0)
             for confirming in confirm_decisions(
-                plan, question, decisions, searches, step=prediction.step, told=progress
+                plan, question, decisions, searches, step=prediction.step, progress=progress
             ):
                 reasons = reasons._replace(decisions=confirming)
             known = partial(fastest_recipe, searches, backend_named(plan.backend))

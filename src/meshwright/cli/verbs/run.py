@@ -95,7 +95,7 @@ def run(
 
         run_on_islands(
             plan, model=model, data=data, steps=steps, seed=seed, rate=rate, limit=limit,
-            backend=backend, json=json, told=_tell_step,
+            backend=backend, json=json, tell=_tell_step,
             regular={
                 "measure": measure,
                 "ranks-per-gpu": ranks_per_gpu is not None,

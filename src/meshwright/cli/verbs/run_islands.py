@@ -32,7 +32,7 @@ def run_on_islands(
     backend: str | None,
     regular: Mapping[str, object],
     json: bool,
-    told: Told,
+    tell: Told,
 ) -> None:
     """Train by a plan over islands, and show what was measured beside what was predicted."""
     from meshwright.base.errors import InputError
@@ -65,11 +65,11 @@ def run_on_islands(
 
         with joined(backend or "gloo"):
             first = dist.get_rank() == 0
-            island_run = train_on_islands(task, told)
+            island_run = train_on_islands(task, tell)
         if not first:
             return
     else:
-        island_run = _on_this_machine(task, told)
+        island_run = _on_this_machine(task, tell)
     if json:
         print_json(island_run_document(predicted, island_run.seconds, island_run.losses))
         return

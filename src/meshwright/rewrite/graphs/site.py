@@ -67,9 +67,9 @@ class Site(NamedTuple):
         """Whether what the model returns is made on the way to outputs of these operators."""
         returned = self.frame.returned
         return bool(returned) and any(
-            own.name in returned and own.name not in outputs
+            output.name in returned and output.name not in outputs
             for name in operators
-            for own in self.nodes[name].operator.outputs
+            for output in self.nodes[name].operator.outputs
         )
 
     def reads(self, node: Node) -> tuple[str, ...]:

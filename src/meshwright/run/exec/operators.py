@@ -85,21 +85,21 @@ def kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:
     return silenced
 
 
-def counting_nothing(own: Tensor) -> Tensor:
+def counting_nothing(tensor: Tensor) -> Tensor:
     """Zeros, -inf or not, with the gradient of what they stand for.
 
     >>> mask = torch.tensor([-torch.inf, 1.0], requires_grad=True)
     >>> counting_nothing(mask).tolist(), torch.autograd.grad(counting_nothing(mask).sum(), mask)
     ([0.0, 0.0], (tensor([1., 1.]),))
     """
-    made: Tensor = _Nothing.apply(own)  # type: ignore[no-untyped-call]
-    return made
+    zeros: Tensor = _Nothing.apply(tensor)  # type: ignore[no-untyped-call]
+    return zeros
 
 
 class _Nothing(Function):
     @staticmethod
-    def forward(ctx: Any, own: Tensor) -> Tensor:
-        return torch.zeros_like(own)
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return torch.zeros_like(tensor)
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> Tensor:
