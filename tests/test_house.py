@@ -110,7 +110,7 @@ FURNITURE = {"back", "found", "given", "here", "lot", "made", "own", "there", "t
 
 def test_locals_say_what_they_hold() -> None:
     furniture = {
-        f"{path.relative_to(SOURCE)}:{name.lineno} {word}"
+        f"{path.relative_to(SOURCE)}:{function.lineno} {word}"
         for path in SOURCE.rglob("*.py")
         for function in ast.walk(ast.parse(path.read_text()))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
