@@ -104,11 +104,13 @@ def test_savings_keep_to_what_is_fixed(fixes: list[str]) -> None:
 def test_where_there_is_room_nothing_is_saved() -> None:
     candidates = coarse_solutions(bench(), never)
     assert candidates
-    assert not any(sketch.frame.options.recompute for sketch in candidates)
+    assert not any(solution.global_config.options.recompute for solution in candidates)
     assert {
-        sketch.frame.options.micro_batches for sketch in candidates if not sketch.frame.stages
+        solution.global_config.options.micro_batches
+        for solution in candidates
+        if not solution.global_config.stages
     } == {1}
-    estimates = [sketch.estimate for sketch in candidates]
+    estimates = [solution.estimate for solution in candidates]
     assert estimates == sorted(estimates)
 
 
@@ -116,13 +118,13 @@ def test_where_there_is_little_room_those_that_should_fit_come_first() -> None:
     free = coarse_solutions(bench(), never)[0]
     tight = bench(LIBRARY + int(free.bytes - LIBRARY) // 4)
     candidates = coarse_solutions(tight, never)
-    fits = [tight.fits(sketch) for sketch in candidates]
+    fits = [tight.fits(solution) for solution in candidates]
     assert any(fits)
     assert fits == sorted(fits, reverse=True)
     for part, key in ((True, "estimate"), (False, "bytes")):
         values = [
-            getattr(sketch, key)
-            for sketch, fit in zip(candidates, fits, strict=True)
+            getattr(solution, key)
+            for solution, fit in zip(candidates, fits, strict=True)
             if fit is part
         ]
         assert values == sorted(values)
@@ -142,14 +144,16 @@ def heavy(memory: int = ROOM) -> GraphContext:
 
 @pytest.mark.parametrize("stages", [(), (0,)])
 def test_the_framework_counts_as_in_a_simulation(stages: tuple[int, ...]) -> None:
-    context, frame = heavy(), framed(question(), stages, 2, MemorySaving(0, False))
-    sketch = context.sketch(frame, LayoutWeights(), fine=False)
-    bare = bench().sketch(frame, LayoutWeights(), fine=False)
-    groups = communicators(context.roles(sketch))
-    held = context.simulated("sketch", frame.options, context.roles(sketch)).prediction.memory
+    context, global_config = heavy(), framed(question(), stages, 2, MemorySaving(0, False))
+    solution = context.solution(global_config, LayoutWeights(), fine=False)
+    bare = bench().solution(global_config, LayoutWeights(), fine=False)
+    groups = communicators(context.roles(solution))
+    held = context.simulated(
+        "sketch", global_config.options, context.roles(solution)
+    ).prediction.memory
     assert held.framework == OVERHEAD.held(held.total - held.framework, groups)
-    assert sketch.bytes - bare.bytes == OVERHEAD.held(round(bare.bytes), groups)
-    room = context.room(sketch)
+    assert solution.bytes - bare.bytes == OVERHEAD.held(round(bare.bytes), groups)
+    room = context.room(solution)
     assert OVERHEAD.held(ROOM, groups) == ROOM - LIBRARY - room
 
 
@@ -157,20 +161,23 @@ def test_what_fits_only_without_the_framework_is_saved() -> None:
     free, more = coarse_solutions(bench(), never)[0], coarse_solutions(heavy(), never)[0]
     limit = int(free.bytes + more.bytes) // 2
     assert free.bytes < limit < more.bytes
-    options = coarse_solutions(heavy(limit), never)[0].frame.options
+    options = coarse_solutions(heavy(limit), never)[0].global_config.options
     assert options.zero or options.recompute or options.micro_batches > 1
 
 
 def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
     candidates = coarse_solutions(bench(1), never)
-    tried = {(sketch.frame.stages, sketch.frame.options.micro_batches) for sketch in candidates}
+    tried = {
+        (solution.global_config.stages, solution.global_config.options.micro_batches)
+        for solution in candidates
+    }
     assert tried == set(shapes(question(1), GRAPH))
     saved = {
-        MemorySaving(sketch.frame.options.zero, sketch.frame.options.recompute)
-        for sketch in candidates
+        MemorySaving(solution.global_config.options.zero, solution.global_config.options.recompute)
+        for solution in candidates
     }
     assert saved == set(savings(Constraints()))
-    held = [sketch.bytes for sketch in candidates]
+    held = [solution.bytes for solution in candidates]
     assert held == sorted(held)
 
 
@@ -184,7 +191,7 @@ def test_on_a_level_of_three_factors_with_no_room_at_all(fixes: list[str]) -> No
         graph=GRAPH, cluster=EIGHT, memory=Bytes(1), constraints=parse_constraints(fixes=fixes)
     )
     candidates = coarse_solutions(GraphContext(request, GRAPH, *tables(EIGHT)), never)
-    assert max(sketch.frame.degree(factors(EIGHT)) for sketch in candidates) == 8
+    assert max(solution.global_config.degree(factors(EIGHT)) for solution in candidates) == 8
 
 
 def test_every_number_of_stages_that_a_level_can_hold() -> None:
@@ -212,8 +219,8 @@ def test_stages_that_are_fixed_have_a_shape(stages: int, runs: set[tuple[int, ..
 
 def test_who_has_enough_gets_what_there_is() -> None:
     assert {
-        (sketch.frame.stages, sketch.frame.options.micro_batches)
-        for sketch in coarse_solutions(bench(), lambda: True)
+        (solution.global_config.stages, solution.global_config.options.micro_batches)
+        for solution in coarse_solutions(bench(), lambda: True)
     } == {((), 1)}
     asked = iter([False, True, True, True, True, True, True, True, True, True, True])
     assert len(coarse_solutions(bench(1), lambda: next(asked))) >= 1
@@ -223,29 +230,29 @@ def test_who_has_enough_gets_what_there_is() -> None:
 @pytest.mark.parametrize("stages", [(), (0,), (1,)])
 def test_a_sketch_is_a_plan_that_can_be_simulated(stages: tuple[int, ...], fine: bool) -> None:
     context = bench()
-    frame = framed(context.question, stages, 4, MemorySaving(1, True))
-    sketch = context.sketch(frame, LayoutWeights(), fine=fine)
-    plan = context.simulated("sketch", frame.options, context.roles(sketch)).plan
+    global_config = framed(context.question, stages, 4, MemorySaving(1, True))
+    solution = context.solution(global_config, LayoutWeights(), fine=fine)
+    plan = context.simulated("sketch", global_config.options, context.roles(solution)).plan
     places = {tuple(layout.coordinates()[f] for f in stages) for layout in plan.layout.values()}
-    assert len(places) == frame.degree(factors(FOUR))
-    assert context.sketch(frame, LayoutWeights(), fine=fine).estimate == sketch.estimate
+    assert len(places) == global_config.degree(factors(FOUR))
+    assert context.solution(global_config, LayoutWeights(), fine=fine).estimate == solution.estimate
 
 
 def test_the_same_layouts_with_other_options() -> None:
     context = bench()
-    sketch = context.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
-    other = context.again(sketch, GlobalConfig((), Options(recompute=True)))
+    solution = context.solution(GlobalConfig((), Options()), LayoutWeights(), fine=False)
+    other = context.again(solution, GlobalConfig((), Options(recompute=True)))
     assert other is not None
-    assert np.array_equal(other.chosen, sketch.chosen)
-    assert other.estimate > sketch.estimate
-    assert other.bytes < sketch.bytes
+    assert np.array_equal(other.chosen, solution.chosen)
+    assert other.estimate > solution.estimate
+    assert other.bytes < solution.bytes
 
 
 def test_layouts_that_micro_batches_are_too_small_for() -> None:
     context = bench(constraints=parse_constraints(fixes=["sample=4"]))
-    sketch = context.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
-    assert context.again(sketch, GlobalConfig((), Options(micro_batches=2))) is not None
-    assert context.again(sketch, GlobalConfig((), Options(micro_batches=4))) is None
+    solution = context.solution(GlobalConfig((), Options()), LayoutWeights(), fine=False)
+    assert context.again(solution, GlobalConfig((), Options(micro_batches=2))) is not None
+    assert context.again(solution, GlobalConfig((), Options(micro_batches=4))) is None
 
 
 @pytest.mark.parametrize(
@@ -272,7 +279,8 @@ def test_sketches_keep_constraints(cluster: Cluster, constraints: Constraints) -
     assert candidates
     kept = [
         not violations(
-            context.simulated("sketch", it.frame.options, context.roles(it)).plan, constraints
+            context.simulated("sketch", it.global_config.options, context.roles(it)).plan,
+            constraints,
         )
         for it in candidates[:6]
     ]

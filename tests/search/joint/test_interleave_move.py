@@ -28,13 +28,15 @@ def test_every_stage_gets_as_many_runs_and_all_else_stays() -> None:
     trials = Evaluator(question, prices, pricer_of(CLUSTER.device), lambda: False, lambda _: None)
     context = trials.context(graph)
     plain = Options(micro_batches=4)
-    sketch = context.sketch(GlobalConfig((0,), plain), LayoutWeights(), fine=False)
-    before = trials.add(context.simulated("joint", plain, context.roles(sketch)), context, sketch)
+    solution = context.solution(GlobalConfig((0,), plain), LayoutWeights(), fine=False)
+    before = trials.add(
+        context.simulated("joint", plain, context.roles(solution)), context, solution
+    )
     assert before is not None
     simulate_interleaved(trials, lambda: False)
     assert trials.kept.simulated >= 2
     options = replace(plain, schedule="interleaved")
-    candidate = context.simulated("joint", options, context.virtual(sketch, 2))
+    candidate = context.simulated("joint", options, context.virtual(solution, 2))
     layouts = [candidate.plan.layout[unit.name] for unit in context.units]
     stages = stages_of(runs_of(layouts, options), options)
     assert [len(runs) for runs in stages.values()] == [2, 2]

@@ -201,8 +201,8 @@ def test_a_cost_is_that_of_its_units_and_legs(
 @pytest.mark.parametrize("graph", [transformer(layers=3), recurrent()], ids=lambda g: g.name)
 def test_equal_units_of_repeated_layers_are_laid_out_alike(graph: OperatorGraph) -> None:
     context = bench_of(graph)
-    frame = GlobalConfig((), Options())
-    roles = context.roles(context.sketch(frame, LayoutWeights(), fine=True))
+    global_config = GlobalConfig((), Options())
+    roles = context.roles(context.solution(global_config, LayoutWeights(), fine=True))
     number = {unit.name: n for n, unit in enumerate(units(graph))}
     compared = 0
     for repeat in layers(graph):
@@ -239,5 +239,5 @@ def test_a_pin_tells_one_layer_from_the_others() -> None:
     number = {unit.name: n for n, unit in enumerate(units(graph))}
     assert field.node[number["0.up"]] == field.node[number["2.up"]]
     assert field.node[number["1.up"]] != field.node[number["0.up"]]
-    roles = context.roles(context.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=True))
+    roles = context.roles(context.solution(GlobalConfig((), Options()), LayoutWeights(), fine=True))
     assert roles[number["1.up"]].tolist() == [WHOLE, WHOLE]

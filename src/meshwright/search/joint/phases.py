@@ -41,12 +41,12 @@ from meshwright.search.joint.warm_starts import WarmStart, starts
 from meshwright.simulate.collective_table import CollectivePrices
 
 FINE = 2
-"""Frames that other graphs are laid out in."""
+"""Global configs that other graphs are laid out in."""
 
 SKETCHING, FRAMING, CONFIGURING, SCREENING = 0.25, 0.4, 0.6, 0.5
-"""Shares of the time left: in which frames are laid out coarsely, in which that is done and the
-best of them are laid out finer, in which configurations by degrees are tried at first, and in which
-their degrees are compared."""
+"""Shares of the time left: in which global configs are laid out coarsely, in which that is done and
+the best of them are laid out finer, in which configurations by degrees are tried at first, and in
+which their degrees are compared."""
 
 SHARES, LEAST = 8, 1e-3
 """Of the time left the part that a search inside of another takes at most, and seconds that are
@@ -104,7 +104,7 @@ class SearchPhases:
         self._doing = ""
 
     def phases(self, rewrites: bool) -> None:
-        """What a search does after frames, whatever is fixed."""
+        """What a search does after global configs, whatever is fixed."""
         self.degrees()
         self.schedules()
         if rewrites:
@@ -133,31 +133,36 @@ class SearchPhases:
             self.started = self.trials.simulated(start)
             self.trials.add(self.started, context)
 
-    def frames(self) -> None:
-        """Lay all frames out; simulate the best few, and those finer."""
+    def global_configs(self) -> None:
+        """Lay all global configs out; simulate the best few, and those finer."""
         self.tell("frames")
         if self._enough():
             return
         late = self.clock.hurry(FRAMING)
         self.sketched = coarse_solutions(self.context, self.clock.hurry(SKETCHING))
-        self.framed = [sketch.frame for sketch in varied(self.sketched)]
+        self.framed = [solution.global_config for solution in varied(self.sketched)]
         self.leading = self.trials.explore(self.context, self.sketched, WEIGHTS, late)
 
     def algebra(self) -> None:
-        """Lay graphs that compute the same out in the best frames."""
+        """Lay graphs that compute the same out in the best global configs."""
         self.tell("algebra")
-        ranked = [entry.sketch.frame for entry in self.kept.ranked() if entry.sketch is not None]
-        # Where a sketch is no other plan than a baseline, as on one device, it has no entry.
-        frames = list(dict.fromkeys((*ranked, *self.framed)))
-        if not frames or self.clock.enough():
+        ranked = [
+            entry.solution.global_config
+            for entry in self.kept.ranked()
+            if entry.solution is not None
+        ]
+        # Where a coarse solution is no other plan than a baseline, as on one device, it has no
+        # entry.
+        global_configs = list(dict.fromkeys((*ranked, *self.framed)))
+        if not global_configs or self.clock.enough():
             return
-        tables = SegmentCosts(self.question, frames[0].options, self.prices, self.operators)
+        tables = SegmentCosts(self.question, global_configs[0].options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules, self.question.added)
         stay = stays(self.question.constraints, self.question.graph)
         for variant in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
             context = self.trials.context(variant.graph, variant.steps)
             weights = LayoutWeights(sums=0.5)
-            solutions = [context.sketch(f, weights, fine=False) for f in frames[:FINE]]
+            solutions = [context.solution(f, weights, fine=False) for f in global_configs[:FINE]]
             self.trials.explore(context, solutions, self.leading)
 
     def options(self, fixed: FixedDecision | None = None) -> None:
@@ -170,13 +175,13 @@ class SearchPhases:
         while (leaders := self.kept.leaders(among)) != before and not self.clock.enough():
             before = leaders
             for entry in leaders:
-                frame = GlobalConfig(stages_of(entry.roles), entry.candidate.plan.options)
-                for other in neighbours(self.question, entry.context.graph, frame):
+                global_config = GlobalConfig(stages_of(entry.roles), entry.candidate.plan.options)
+                for other in neighbours(self.question, entry.context.graph, global_config):
                     if (fixed is None or fixed.of(other)) and not self.clock.enough():
                         self.trials.change(entry, other)
                 for roles in copied(entry.context.units, entry.roles, entry.context.factors):
                     if not self.clock.enough():
-                        self.trials.relaid(entry, frame.options, roles)
+                        self.trials.relaid(entry, global_config.options, roles)
 
     def walks(self) -> None:
         """Walk from the best plans, and from baselines."""

@@ -2,12 +2,12 @@
 `PlanRequest`, a budget. Leaves: a `PlanResult`.
 
     baselines   what needs no search is simulated first
-    frames      the layouts that add up to the least in every frame (`coarse_search`); the best few
-                are simulated and laid out finer (`layout_dp`)
+    coarse      the layouts that add up to the least in every global config (`coarse_search`); the
+                best few are simulated and laid out finer (`layout_dp`)
     degrees     while the bound is far: configurations by degrees (`deepen`)
     schedules   virtual stages of the best pipelines (`interleave_move`); of plans that are too
                 large as many layers as must run again (`recompute_layers`)
-    algebra     graphs that compute the same (`rewrites`) in the best frames
+    algebra     graphs that compute the same (`rewrites`) in the best global configs
     options     one option of the best plan after the other is changed, and whether it copies
                 (`replicate_move`)
     walks       Metropolis walks with delta simulation from the best plans (`metropolis_runs`)
@@ -60,8 +60,8 @@ ENDING = 0.1
 """The share of the budget that is kept for laying layers out alike and for the bound."""
 
 FIXING, PROMISING = 0.25, 4
-"""The share of the time left in which frames of questions with a fix are laid out, and how many of
-these questions are searched to the end."""
+"""The share of the time left in which global configs of questions with a fix are laid out, and how
+many of these questions are searched to the end."""
 
 IDLE = 20
 """Rounds in a row without a new plan after which nothing is left to try."""
@@ -109,7 +109,7 @@ def _searched(run: SearchPhases, start: Plan | None, rewrites: bool) -> Stopped:
     stopped: Stopped = "complete"
     try:
         run.baselines(start)
-        run.frames()
+        run.global_configs()
         run.phases(rewrites)
         _fixed(run, rewrites)
         _again(run)
@@ -121,8 +121,8 @@ def _searched(run: SearchPhases, start: Plan | None, rewrites: bool) -> Stopped:
 
 
 def _fixed(search: SearchPhases, rewrites: bool) -> None:
-    """Lay frames of all questions out in which something is fixed; search the most promising as
-    if the user had asked them (successive halving).
+    """Lay global configs of all questions out in which something is fixed; search the most
+    promising as if the user had asked them (successive halving).
     """
     near, late = search.allowance(limited=False), search.clock.hurry(FIXING)
     if search.proved or not worth_fixing(search.question, search.budget) or near():
@@ -133,7 +133,7 @@ def _fixed(search: SearchPhases, rewrites: bool) -> None:
             return
         run = _with(search, question)
         with _taking(search, run):
-            run.frames()
+            run.global_configs()
         promising = sorted([*promising, run], key=SearchPhases.promise)[:PROMISING]
     for run in promising:
         if search.clock.enough() or near():

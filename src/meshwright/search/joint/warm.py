@@ -49,7 +49,7 @@ def _sketch(graph: OperatorGraph, cluster: Cluster) -> None:
     question = PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
     prices = CollectivePrices(Pricer(cluster, algorithm="best"))
     context = GraphContext(question, graph, prices, pricer_of(cluster.device))
-    context.sketch(GlobalConfig((0,), Options(micro_batches=2)), LayoutWeights(), fine=True)
+    context.solution(GlobalConfig((0,), Options(micro_batches=2)), LayoutWeights(), fine=True)
 
 
 @cache

@@ -1,5 +1,5 @@
 """Coarse search over global configs: pipeline stages, micro-batches, ZeRO, recomputation. Enters: a
-bench. Leaves: sketches, each with an estimate.
+context. Leaves: coarse solutions, each with an estimate.
 
 For every number of stages and of micro-batches the layouts are found that cost the least, and then
 what saves memory is added until they should fit: ZeRO, then recomputation, or layouts that weigh
@@ -22,7 +22,7 @@ from meshwright.search.joint.coarse.graph_context import CoarseSolution, GraphCo
 from meshwright.search.joint.coarse.layout_dp import LayoutWeights
 
 SUMS = 0.5
-"""How much gradient sums count where frames are compared."""
+"""How much gradient sums count where global configs are compared."""
 
 FAR = 1.3
 """An estimate that is so many times the best is not looked into any further."""
@@ -31,11 +31,12 @@ MEMORY = (0.5, 4.0)
 """How much all the memory of a device that is left for tensors counts, in steps."""
 
 FIRST, ALIKE = 8, 3
-"""Sketches that are simulated, and of those with the same stages and micro-batches."""
+"""Coarse solutions that are simulated, and of those with the same stages and micro-batches."""
 
 
 def coarse_solutions(context: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
-    """Sketches of all frames, the fastest that should fit first, then those that hold the least.
+    """Coarse solutions of all global configs, the fastest that should fit first, then those that
+    hold the least.
 
     There is one at least, however early somebody has had enough.
     """
@@ -50,9 +51,9 @@ def coarse_solutions(context: GraphContext, enough: Callable[[], bool]) -> list[
             continue
         saved = list(_saved(context, stages, micro))
         solutions += saved
-        for sketch in filter(context.fits, saved):
-            best[stages] = min(sketch.estimate, best.get(stages, float("inf")))
-            options = sketch.frame.options
+        for solution in filter(context.fits, saved):
+            best[stages] = min(solution.estimate, best.get(stages, float("inf")))
+            options = solution.global_config.options
             # Without a pipeline more micro-batches only save memory.
             settled = settled or not (stages or options.recompute or options.zero == 3)
     return sorted(solutions, key=context.order)
@@ -67,14 +68,14 @@ def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...
 
 
 def _saved(context: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator[CoarseSolution]:
-    """Layouts with one frame, saving more and more until they fit."""
+    """Layouts with one global config, saving more and more until they fit."""
     allowed = savings(context.question.constraints)
     fitting = False
     for recompute in (False, True):
         ways = [saving for saving in allowed if saving.recompute == recompute]
-        for sketch in _each(context, stages, micro, ways):
-            fitting = fitting or context.fits(sketch)
-            yield sketch
+        for solution in _each(context, stages, micro, ways):
+            fitting = fitting or context.fits(solution)
+            yield solution
         if fitting:
             return
 
@@ -84,49 +85,55 @@ def _each(
 ) -> Iterator[CoarseSolution]:
     """The layouts that cost the least with each saving, and those that weigh memory."""
     for saving in allowed:
-        frame = framed(context.question, stages, micro, saving)
-        if not context.possible(frame):
+        global_config = framed(context.question, stages, micro, saving)
+        if not context.possible(global_config):
             return
-        sketch = context.sketch(frame, LayoutWeights(sums=SUMS), fine=False)
-        if not context.legal(sketch):
+        solution = context.solution(global_config, LayoutWeights(sums=SUMS), fine=False)
+        if not context.legal(solution):
             return  # Micro-batches are too small for degrees that are fixed.
-        yield sketch
-        if context.fits(sketch) or saving.zero in (2, 3):
+        yield solution
+        if context.fits(solution) or saving.zero in (2, 3):
             continue
         for share in MEMORY:
-            weight = share * sketch.estimate / context.room(sketch)
-            yield context.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
+            weight = share * solution.estimate / context.room(solution)
+            yield context.solution(
+                global_config, LayoutWeights(sums=SUMS, memory=weight), fine=False
+            )
 
 
 def varied(solutions: list[CoarseSolution]) -> list[CoarseSolution]:
-    """The first sketches, but not too many of one kind, and the first without a pipeline."""
+    """The first coarse solutions, but not too many of one kind, and the first without a
+    pipeline.
+    """
     kinds: dict[object, int] = {}
     chosen: list[CoarseSolution] = []
-    for sketch in solutions:
-        kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
-        first = not sketch.frame.stages and all(other.frame.stages for other in chosen)
+    for solution in solutions:
+        kind = (solution.global_config.stages, solution.global_config.options.micro_batches)
+        first = not solution.global_config.stages and all(
+            other.global_config.stages for other in chosen
+        )
         if (len(chosen) < FIRST and kinds.get(kind, 0) < ALIKE) or first:
             kinds[kind] = kinds.get(kind, 0) + 1
-            chosen.append(sketch)
+            chosen.append(solution)
     return chosen
 
 
-def finer(frames: list[GlobalConfig], fitting: list[GlobalConfig]) -> list[GlobalConfig]:
-    """The frames to lay out finer: of the best shape and of the best without a pipeline, the best
-    frame and those that should fit with other stages of ZeRO.
+def finer(global_configs: list[GlobalConfig], fitting: list[GlobalConfig]) -> list[GlobalConfig]:
+    """The global configs to lay out finer: of the best shape and of the best without a pipeline,
+    the best global config and those that should fit with other stages of ZeRO.
     """
-    plain = [frame for frame in frames if not frame.stages]
+    plain = [global_config for global_config in global_configs if not global_config.stages]
     chosen = []
-    for best in dict.fromkeys((*plain[:1], *frames[:1])):
+    for best in dict.fromkeys((*plain[:1], *global_configs[:1])):
         alike = {
-            frame.options.zero: frame
-            for frame in reversed(fitting)
-            if _shape(frame) == _shape(best)
+            global_config.options.zero: global_config
+            for global_config in reversed(fitting)
+            if _shape(global_config) == _shape(best)
         }
         chosen += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
     return list(dict.fromkeys(chosen))
 
 
-def _shape(frame: GlobalConfig) -> object:
-    options = frame.options
-    return frame.stages, options.micro_batches, options.recompute
+def _shape(global_config: GlobalConfig) -> object:
+    options = global_config.options
+    return global_config.stages, options.micro_batches, options.recompute

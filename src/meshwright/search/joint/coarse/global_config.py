@@ -1,7 +1,7 @@
 """Global configs: pipeline stages, micro-batches, ZeRO stage and recomputation of a whole plan.
 Enters: a question. Leaves: `GlobalConfig`s.
 
-A frame says which factors hold the stages of a pipeline, and the options: micro-batches,
+A global config says which factors hold the stages of a pipeline, and the options: micro-batches,
 recomputation, ZeRO and among whom it shards, buckets. Stages sit along factors of one level, so
 that what passes between them crosses that level; along any in a row, across levels too, where the
 user has fixed how many they are or pinned where. Micro-batches are as many as divide the batch.
@@ -100,7 +100,7 @@ def zero_group_sizes(question: PlanRequest, zero: int) -> tuple[int, ...]:
 def framed(
     question: PlanRequest, stages: tuple[int, ...], micro: int, saving: MemorySaving
 ) -> GlobalConfig:
-    """A frame with the user's own options."""
+    """A global config with the user's own options."""
     options = replace(
         question.training,
         micro_batches=micro,
@@ -133,10 +133,10 @@ def stages_of(roles: Codes) -> tuple[int, ...]:
 
 
 def neighbours(
-    question: PlanRequest, graph: OperatorGraph, frame: GlobalConfig
+    question: PlanRequest, graph: OperatorGraph, global_config: GlobalConfig
 ) -> list[GlobalConfig]:
-    """Frames that differ in one option."""
-    options, micro = frame.options, frame.options.micro_batches
+    """Global configs that differ in one option."""
+    options, micro = global_config.options, global_config.options.micro_batches
     wanted = option(question.constraints, BUCKET)
     changed = [replace(options, bucket=size) for size in BUCKETS if wanted in (None, size)]
     changed += [
@@ -152,7 +152,9 @@ def neighbours(
     changed += [replace(options, shard_within=devices) for devices in within]
     if option(question.constraints, MICRO_BATCHES) is None:
         changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
-    return [GlobalConfig(frame.stages, variant) for variant in changed if variant != options]
+    return [
+        GlobalConfig(global_config.stages, variant) for variant in changed if variant != options
+    ]
 
 
 def _beside(graph: OperatorGraph, micro: int) -> list[int]:

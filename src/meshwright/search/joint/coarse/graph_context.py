@@ -1,5 +1,5 @@
 """Graph context: cost tables, step-time estimates and candidates of one graph, computed once.
-Enters: frames. Leaves: layouts for them, estimates, candidates.
+Enters: global configs. Leaves: layouts for them, estimates, candidates.
 
     estimate = again · (chain + crossing + (m - 1) · pace) + update / p
              + max(0, sums - hidden) / p                                                `_estimate`
@@ -54,9 +54,9 @@ COARSE = 400
 
 
 class CoarseSolution(NamedTuple):
-    """Layouts for a frame, and what they should cost."""
+    """Layouts for a global config, and what they should cost."""
 
-    frame: GlobalConfig
+    global_config: GlobalConfig
     chosen: Codes
     """[nodes, factors]"""
     estimate: float
@@ -90,15 +90,15 @@ class GraphContext:
         self._pipelines: dict[int, PipelinePartitions] = {}
         self._fields: dict[object, LayoutDP] = {}
 
-    def field(self, frame: GlobalConfig) -> LayoutDP:
-        """The costs of a frame's layouts."""
-        options = frame.options
+    def field(self, global_config: GlobalConfig) -> LayoutDP:
+        """The costs of a global config's layouts."""
+        options = global_config.options
         saved = options.sharded, options.recompute, options.recompute_layers
-        key = (options.micro_batches, saved, frame.stages)
+        key = (options.micro_batches, saved, global_config.stages)
         if key not in self._fields:
-            costing = self._costing(frame)
+            costing = self._costing(global_config)
             scales = MemoryWeigher(costing, options)
-            stages = frame.degree(self.factors)
+            stages = global_config.degree(self.factors)
             flight = min(options.micro_batches, stages)
 
             def weigh(unit: int, roles: Codes) -> Costs:
@@ -106,35 +106,42 @@ class GraphContext:
                 return (standing + flight * kept) / stages
 
             self._fields[key] = LayoutDP(
-                costing, self.node, options.zero, self.permit(frame).role, weigh, scales.kind
+                costing,
+                self.node,
+                options.zero,
+                self.permit(global_config).role,
+                weigh,
+                scales.kind,
             )
         return self._fields[key]
 
-    def fits(self, sketch: CoarseSolution) -> bool:
-        """Whether a sketch should fit into memory."""
-        return sketch.bytes <= self.question.memory
+    def fits(self, solution: CoarseSolution) -> bool:
+        """Whether a coarse solution should fit into memory."""
+        return solution.bytes <= self.question.memory
 
-    def room(self, sketch: CoarseSolution) -> float:
-        """Bytes of a device that are left for tensors beside a sketch's framework and libraries."""
+    def room(self, solution: CoarseSolution) -> float:
+        """Bytes of a device that are left for tensors beside a coarse solution's framework and
+        libraries.
+        """
         limit = self.question.memory
-        besides = framework(self.question.cluster.device, self.roles(sketch), limit)
+        besides = framework(self.question.cluster.device, self.roles(solution), limit)
         return max(1, limit - LIBRARY - besides)
 
-    def order(self, sketch: CoarseSolution) -> tuple[bool, float, float]:
-        """The order in which sketches are simulated."""
+    def order(self, solution: CoarseSolution) -> tuple[bool, float, float]:
+        """The order in which coarse solutions are simulated."""
         if self.question.minimize == "memory":
-            return False, sketch.bytes, sketch.estimate
-        if self.fits(sketch):
-            return False, sketch.estimate, sketch.bytes
-        return True, sketch.bytes, sketch.estimate
+            return False, solution.bytes, solution.estimate
+        if self.fits(solution):
+            return False, solution.estimate, solution.bytes
+        return True, solution.bytes, solution.estimate
 
-    def legal(self, sketch: CoarseSolution) -> bool:
-        """Whether all units of a sketch can and may be cut so."""
-        return self.field(sketch.frame).legal(sketch.chosen)
+    def legal(self, solution: CoarseSolution) -> bool:
+        """Whether all units of a coarse solution can and may be cut so."""
+        return self.field(solution.global_config).legal(solution.chosen)
 
-    def possible(self, frame: GlobalConfig) -> bool:
-        """Whether pinned layouts leave room for a frame's stages and micro-batches."""
-        may, costing = self.permit(frame), self._costing(frame)
+    def possible(self, global_config: GlobalConfig) -> bool:
+        """Whether pinned layouts leave room for a global config's stages and micro-batches."""
+        may, costing = self.permit(global_config), self._costing(global_config)
         for number, unit in enumerate(self.units):
             for pin in pins_of(self.question.constraints, unit):
                 words = [f"{IDLE}0" if word in (STAGE, ALONE) else word for word in pin]
@@ -144,36 +151,42 @@ class GraphContext:
                     return False
         return True
 
-    def sketch(self, frame: GlobalConfig, weights: LayoutWeights, *, fine: bool) -> CoarseSolution:
-        """The cheapest layouts of a frame: a role for each level, or finer."""
-        field = self.field(frame)
-        chosen = self._start(frame, field, weights)
+    def solution(
+        self, global_config: GlobalConfig, weights: LayoutWeights, *, fine: bool
+    ) -> CoarseSolution:
+        """The cheapest layouts of a global config: a role for each level, or finer."""
+        field = self.field(global_config)
+        chosen = self._start(global_config, field, weights)
         if fine:
             chosen, _ = field.descend(chosen, weights)
-        return self._sketched(frame, field, chosen)
+        return self._sketched(global_config, field, chosen)
 
-    def again(self, sketch: CoarseSolution, frame: GlobalConfig) -> CoarseSolution | None:
+    def again(self, solution: CoarseSolution, global_config: GlobalConfig) -> CoarseSolution | None:
         """The same layouts with other options; None if they cannot be cut so."""
-        field = self.field(frame)
-        return self._sketched(frame, field, sketch.chosen) if field.legal(sketch.chosen) else None
+        field = self.field(global_config)
+        return (
+            self._sketched(global_config, field, solution.chosen)
+            if field.legal(solution.chosen)
+            else None
+        )
 
     def codes(self, layouts: Sequence[Layout]) -> Codes:
         """The roles of layouts as numbers."""
         return codes_of(self.units, layouts, len(self.factors))
 
-    def roles(self, sketch: CoarseSolution) -> Codes:
+    def roles(self, solution: CoarseSolution) -> Codes:
         """The roles of all units, each at the coordinates of its stage."""
-        return self._seated(sketch, sketch.stage)
+        return self._seated(solution, solution.stage)
 
-    def virtual(self, sketch: CoarseSolution, runs: int) -> Codes:
+    def virtual(self, solution: CoarseSolution, runs: int) -> Codes:
         """The same with several runs of units on each stage of a pipeline (virtual stages)."""
-        frame, stages = sketch.frame, sketch.frame.degree(self.factors)
-        cut = self._staged(frame, sketch.chosen, stages * runs)
-        return self._seated(sketch, [number % stages for number in cut.stage])
+        global_config, stages = solution.global_config, solution.global_config.degree(self.factors)
+        cut = self._staged(global_config, solution.chosen, stages * runs)
+        return self._seated(solution, [number % stages for number in cut.stage])
 
-    def _seated(self, sketch: CoarseSolution, stage: Sequence[int]) -> Codes:
-        roles = self.field(sketch.frame).roles(sketch.chosen).copy()
-        seats = list(sketch.frame.stages)
+    def _seated(self, solution: CoarseSolution, stage: Sequence[int]) -> Codes:
+        roles = self.field(solution.global_config).roles(solution.chosen).copy()
+        seats = list(solution.global_config.stages)
         sizes = [self.factors[f].size for f in seats]
         for unit, number in enumerate(stage):
             roles[unit, seats] = [at(digit) for digit in to_digits(number, sizes)]
@@ -185,33 +198,35 @@ class GraphContext:
         plan = Plan.of(origin, self.graph, self.question.cluster, layouts, options)
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
 
-    def _costing(self, frame: GlobalConfig) -> AdditiveCosts:
-        key = frame.options.micro_batches, frame.options.shard_within
+    def _costing(self, global_config: GlobalConfig) -> AdditiveCosts:
+        key = global_config.options.micro_batches, global_config.options.shard_within
         if key not in self._costings:
             self._costings[key] = AdditiveCosts(
                 self.graph,
                 self.question.cluster,
                 self.prices,
                 self.operators,
-                frame.options,
-                self.permit(frame),
+                global_config.options,
+                self.permit(global_config),
             )
         return self._costings[key]
 
-    def permit(self, frame: GlobalConfig) -> Allowed:
+    def permit(self, global_config: GlobalConfig) -> Allowed:
         """What the user's constraints leave to choose from."""
-        return allowed(self.question.constraints, self.question.cluster, frozenset(frame.stages))
+        return allowed(
+            self.question.constraints, self.question.cluster, frozenset(global_config.stages)
+        )
 
-    def _start(self, frame: GlobalConfig, field: LayoutDP, weights: LayoutWeights) -> Codes:
+    def _start(self, global_config: GlobalConfig, field: LayoutDP, weights: LayoutWeights) -> Codes:
         whole = np.full((len(field.first), len(self.factors)), WHOLE, np.int8)
-        whole[:, list(frame.stages)] = at(0)
+        whole[:, list(global_config.stages)] = at(0)
         for node, unit in enumerate(field.first):
             for pin in pins_of(self.question.constraints, self.units[unit]):
                 whole[node] = _codes(self.units[unit], pin)
         blocks = []
         for level in range(len(self.question.cluster.levels)):
             on_level = [f for f, factor in enumerate(self.factors) if factor.level == level]
-            blocks.append(tuple(f for f in on_level if f not in frame.stages))
+            blocks.append(tuple(f for f in on_level if f not in global_config.stages))
         blocks = [block for block in blocks if block]
         most = max((len(self.units[unit].splits) + 1 for unit in field.first), default=1)
         while most ** len(blocks) > COARSE:
@@ -222,43 +237,49 @@ class GraphContext:
         if not field.legal(whole):
             # A degree that is fixed may be none of whole levels: the innermost factors by
             # themselves.
-            free = [f for f in range(len(self.factors)) if f not in frame.stages]
+            free = [f for f in range(len(self.factors)) if f not in global_config.stages]
             count = max(n for n in range(1, len(free) + 2) if n == 1 or most**n <= COARSE)
             whole, _ = field.better(whole, weights, [(f,) for f in free[-count:]])
         return whole
 
-    def _sketched(self, frame: GlobalConfig, field: LayoutDP, chosen: Codes) -> CoarseSolution:
+    def _sketched(
+        self, global_config: GlobalConfig, field: LayoutDP, chosen: Codes
+    ) -> CoarseSolution:
         totals = field.totals(chosen)
-        stages = frame.degree(self.factors)
-        cut = self._staged(frame, chosen, stages) if frame.stages else None
-        estimate = _estimate(frame, stages, cut, totals, self._again(frame))
+        stages = global_config.degree(self.factors)
+        cut = self._staged(global_config, chosen, stages) if global_config.stages else None
+        estimate = _estimate(global_config, stages, cut, totals, self._again(global_config))
         stage = () if cut is None else cut.stage
-        solution = CoarseSolution(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
+        solution = CoarseSolution(global_config, chosen, estimate, totals.bytes + LIBRARY, stage)
         besides = framework(
             self.question.cluster.device, self.roles(solution), round(solution.bytes)
         )
         return solution._replace(bytes=solution.bytes + besides)
 
-    def _again(self, frame: GlobalConfig) -> float:
+    def _again(self, global_config: GlobalConfig) -> float:
         """By what factor computing is longer if layers run again."""
-        if not frame.options.recompute:
+        if not global_config.options.recompute:
             return 1.0
         total = max(1, layer_count(self.graph))
-        return 1 + AGAIN * (frame.options.recompute_layers or total) / total
+        return 1 + AGAIN * (global_config.options.recompute_layers or total) / total
 
-    def _staged(self, frame: GlobalConfig, chosen: Codes, pieces: int) -> Staging:
-        """Where the pipeline of a frame is cut, if nodes lie so beside their stages."""
-        micro = frame.options.micro_batches
+    def _staged(self, global_config: GlobalConfig, chosen: Codes, pieces: int) -> Staging:
+        """Where the pipeline of a global config is cut, if nodes lie so beside their stages."""
+        micro = global_config.options.micro_batches
         if micro not in self._pipelines:
-            self._pipelines[micro] = PipelinePartitions(self._costing(frame), self.node)
-        return self._pipelines[micro].staged(chosen, frame.stages, pieces)
+            self._pipelines[micro] = PipelinePartitions(self._costing(global_config), self.node)
+        return self._pipelines[micro].staged(chosen, global_config.stages, pieces)
 
 
 def _estimate(
-    frame: GlobalConfig, stages: int, cut: Staging | None, totals: FactorTotals, again: float
+    global_config: GlobalConfig,
+    stages: int,
+    cut: Staging | None,
+    totals: FactorTotals,
+    again: float,
 ) -> float:
     pace, crossing = (totals.chain, 0.0) if cut is None else (cut.pace, cut.crossing)
-    computing = again * (totals.chain + crossing + (frame.options.micro_batches - 1) * pace)
+    computing = again * (totals.chain + crossing + (global_config.options.micro_batches - 1) * pace)
     left = max(0.0, totals.sums - HIDDEN * totals.chain) / stages
     return computing + totals.update / stages + left
 

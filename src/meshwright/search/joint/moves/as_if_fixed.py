@@ -1,10 +1,10 @@
 """Restricted searches: one global decision at a time held fixed, as by `--fix`. Enters: a question,
-sketches of all frames. Leaves: decisions, and the questions in which one is fixed.
+coarse solutions of all global configs. Leaves: decisions, and the questions in which one is fixed.
 
-A search with `--fix zero=1`, say, looks at its best sketches, which a search without may never come
-to. So while the bound is far
-    decisions  each value of an option is taken for a while as if it were fixed: sketches with it
-               are simulated and laid out finer, and plans with it climb by their options
+A search with `--fix zero=1`, say, looks at its best coarse solutions, which a search without may
+never come to. So while the bound is far
+    decisions  each value of an option is taken for a while as if it were fixed: coarse solutions
+               with it are simulated and laid out finer, and plans with it climb by their options
     questions  where nothing is fixed, every question with a single `--fix` is searched as if the
                user had asked it, and its answer is one of the candidates: with a budget of
                proposals in full, so that the law holds by construction
@@ -84,9 +84,9 @@ class FixedDecision(NamedTuple):
     name: str
     value: object
 
-    def of(self, frame: GlobalConfig) -> bool:
-        """Whether a frame keeps to it."""
-        return _value(frame, self.name) == self.value
+    def of(self, global_config: GlobalConfig) -> bool:
+        """Whether a global config keeps to it."""
+        return _value(global_config, self.name) == self.value
 
     def kept_by(self, entry: CandidateEntry) -> bool:
         """Whether a plan does."""
@@ -96,11 +96,11 @@ class FixedDecision(NamedTuple):
 def decisions(
     sketched: Sequence[CoarseSolution],
 ) -> Iterator[tuple[FixedDecision, list[CoarseSolution]]]:
-    """What may be fixed, ZeRO first, and each with what has the best sketch first."""
+    """What may be fixed, ZeRO first, and each with what has the best coarse solution first."""
     for name in NAMES:
         groups: dict[object, list[CoarseSolution]] = {}
-        for sketch in sketched:
-            groups.setdefault(_value(sketch.frame, name), []).append(sketch)
+        for solution in sketched:
+            groups.setdefault(_value(solution.global_config, name), []).append(solution)
         if len(groups) > 1:
             yield from ((FixedDecision(name, value), group) for value, group in groups.items())
 
@@ -111,5 +111,5 @@ def zero_stages(entries: Sequence[CandidateEntry]) -> list[FixedDecision]:
     return [FixedDecision("zero", zero) for zero in stages]
 
 
-def _value(frame: GlobalConfig, name: str) -> object:
-    return frame.stages if name == "stages" else getattr(frame.options, name)
+def _value(global_config: GlobalConfig, name: str) -> object:
+    return global_config.stages if name == "stages" else getattr(global_config.options, name)

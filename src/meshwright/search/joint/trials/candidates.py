@@ -1,8 +1,8 @@
 """Candidate pool of a search, with its Pareto front of time and memory. Enters: candidates, each
-with the bench that it comes from. Leaves: the best of them, all in order, the front of time and
+with the context that it comes from. Leaves: the best of them, all in order, the front of time and
 memory.
 
-What has been simulated is known by its bench, options and roles, so that nobody does it twice.
+What has been simulated is known by its context, options and roles, so that nobody does it twice.
 Nothing is known here of how candidates are found.
 """
 
@@ -26,7 +26,7 @@ class CandidateEntry(NamedTuple):
     candidate: Candidate
     context: GraphContext
     roles: Codes
-    sketch: CoarseSolution | None
+    solution: CoarseSolution | None
 
     @property
     def step(self) -> Seconds:
@@ -58,7 +58,7 @@ class CandidatePool:
         return self._seen.get((id(context), options, roles.tobytes()))
 
     def add(
-        self, candidate: Candidate, context: GraphContext, sketch: CoarseSolution | None
+        self, candidate: Candidate, context: GraphContext, solution: CoarseSolution | None
     ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
         plan = candidate.plan
@@ -67,7 +67,7 @@ class CandidatePool:
         if violations(plan, self._question.constraints):
             self._seen[key] = None
             return None
-        entry = self._seen[key] = CandidateEntry(candidate, context, roles, sketch)
+        entry = self._seen[key] = CandidateEntry(candidate, context, roles, solution)
         self._entries.append(entry)
         if self.best is None or self.score(entry) < self.score(self.best):
             self.best = entry
@@ -89,14 +89,15 @@ class CandidatePool:
     def leaders(
         self, among: Callable[[CandidateEntry], bool] = lambda _: True
     ) -> list[CandidateEntry]:
-        """The best plan, of all or among some; if it does not fit, the best that has a sketch and
-        the best without.
+        """The best plan, of all or among some; if it does not fit, the best that has a coarse
+        solution and the best without.
         """
         ranked = list(filter(among, self.ranked()))
         if not ranked or ranked[0].candidate.fits(self._question.memory):
             return ranked[:1]
         both = (
-            [entry for entry in ranked if (entry.sketch is None) == bare] for bare in (True, False)
+            [entry for entry in ranked if (entry.solution is None) == bare]
+            for bare in (True, False)
         )
         return [entry for ranking in both for entry in ranking[:1]]
 

@@ -1,8 +1,9 @@
-"""Evaluator: coarse solutions simulated as plans, each once, and refined. Enters: graphs, frames,
-weights. Leaves: candidates, which are kept.
+"""Evaluator: coarse solutions simulated as plans, each once, and refined. Enters: graphs, global
+configs, weights. Leaves: candidates, which are kept.
 
-Every graph has its bench. A sketch is simulated unless its plan has been; the best are laid out
-finer, with several weights, and the weights that led to the best plans come first the next time.
+Every graph has its context. A coarse solution is simulated unless its plan has been; the best are
+laid out finer, with several weights, and the weights that led to the best plans come first the next
+time.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ WEIGHTS = (
     LayoutWeights(compute=0.2, sums=1.0),
     LayoutWeights(sums=2.0),
 )
-"""With which frames are laid out finer."""
+"""With which global configs are laid out finer."""
 
 LEADING = 3
-"""Weights, of those with which the first frame was laid out best, for other frames and graphs."""
+"""Weights, of those with which the first global config was laid out best, for other global configs
+and graphs.
+"""
 
 
 class Evaluator:
@@ -64,7 +67,7 @@ class Evaluator:
         self._configured: dict[tuple[int, ParallelConfig], CandidateEntry | None] = {}
 
     def context(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> GraphContext:
-        """The bench of a graph that some rewrites led to; equal graphs share one."""
+        """The context of a graph that some rewrites led to; equal graphs share one."""
         for context in self.contexts:
             if context.graph == graph:
                 return context
@@ -74,7 +77,7 @@ class Evaluator:
         return context
 
     def steps(self, context: GraphContext) -> tuple[str, ...]:
-        """The rewrites that led to the graph of a bench."""
+        """The rewrites that led to the graph of a context."""
         return self._steps[id(context)]
 
     def simulated(self, plan: Plan) -> Candidate:
@@ -82,10 +85,10 @@ class Evaluator:
         return Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
 
     def add(
-        self, candidate: Candidate, context: GraphContext, sketch: CoarseSolution | None = None
+        self, candidate: Candidate, context: GraphContext, solution: CoarseSolution | None = None
     ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
-        entry = self.kept.add(candidate, context, sketch)
+        entry = self.kept.add(candidate, context, solution)
         if entry is not None and entry is self.kept.best:
             self._better(entry)
         return entry
@@ -126,35 +129,37 @@ class Evaluator:
         weights: Sequence[LayoutWeights],
         late: Callable[[], bool] = lambda: False,
     ) -> list[LayoutWeights]:
-        """Simulate the first sketches, and lay out finer what is best of them, unless it is late;
-        leaves the weights that led to the best plans.
+        """Simulate the first coarse solutions, and lay out finer what is best of them, unless it is
+        late; leaves the weights that led to the best plans.
         """
         tried: list[CandidateEntry] = []
-        for sketch in varied(solutions):
+        for solution in varied(solutions):
             if self._enough():
                 break
-            entry = self._try(context, sketch)
+            entry = self._try(context, solution)
             if entry is not None:
                 tried.append(entry)
         ranked = [
-            attempt.sketch.frame for attempt in sorted(tried, key=self.kept.score) if attempt.sketch
+            attempt.solution.global_config
+            for attempt in sorted(tried, key=self.kept.score)
+            if attempt.solution
         ]
         leading = list(weights)
-        for frame in finer(
-            ranked, [solution.frame for solution in solutions if context.fits(solution)]
+        for global_config in finer(
+            ranked, [solution.global_config for solution in solutions if context.fits(solution)]
         ):
-            leading = self._laid_out(context, frame, leading, late)[:LEADING] or leading
+            leading = self._laid_out(context, global_config, leading, late)[:LEADING] or leading
         return leading[:LEADING]
 
-    def change(self, entry: CandidateEntry, frame: GlobalConfig) -> None:
+    def change(self, entry: CandidateEntry, global_config: GlobalConfig) -> None:
         """Simulate a plan with other options, if it can be cut so."""
         context = entry.context
-        if entry.sketch is not None:
-            sketch = context.again(entry.sketch, frame)
-            if sketch is not None:
-                self._try(context, sketch)
+        if entry.solution is not None:
+            solution = context.again(entry.solution, global_config)
+            if solution is not None:
+                self._try(context, solution)
         else:
-            self.relaid(entry, frame.options, entry.roles)
+            self.relaid(entry, global_config.options, entry.roles)
 
     def relaid(
         self, entry: CandidateEntry, options: Options, roles: Codes
@@ -173,29 +178,33 @@ class Evaluator:
     def _laid_out(
         self,
         context: GraphContext,
-        frame: GlobalConfig,
+        global_config: GlobalConfig,
         weights: Sequence[LayoutWeights],
         late: Callable[[], bool],
     ) -> list[LayoutWeights]:
-        """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
+        """Lay a global config out finer; leaves the weights that led to other plans, the best
+        first.
+        """
         scored: list[tuple[tuple[bool, float, float], int]] = []
         for n, weighting in enumerate(weights):
             if self._enough() or late():
                 break
-            entry = self._try(context, context.sketch(frame, weighting, fine=True))
+            entry = self._try(context, context.solution(global_config, weighting, fine=True))
             if entry is not None:
                 scored.append((self.kept.score(entry), n))
         return [weights[n] for _, n in sorted(scored)]
 
-    def _try(self, context: GraphContext, sketch: CoarseSolution) -> CandidateEntry | None:
-        """Simulate a sketch; None if its plan has been or a rewritten graph cannot be cut so."""
-        roles, options = context.roles(sketch), sketch.frame.options
+    def _try(self, context: GraphContext, solution: CoarseSolution) -> CandidateEntry | None:
+        """Simulate a coarse solution; None if its plan has been or a rewritten graph cannot be cut
+        so.
+        """
+        roles, options = context.roles(solution), solution.global_config.options
         if self.kept.seen(context, options, roles):
             return None
-        stages = sketch.frame.degree(context.factors)
+        stages = solution.global_config.degree(context.factors)
         origin = f"joint: {stages} stages" if stages > 1 else "joint"
         try:
             candidate = context.simulated(origin, options, roles)
         except InputError:
             return None  # Micro-batches that the graph as it was written could be cut into.
-        return self.add(candidate, context, sketch)
+        return self.add(candidate, context, solution)
