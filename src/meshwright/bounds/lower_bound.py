@@ -96,8 +96,8 @@ def lower_bound(
     ... parameter w: float32[o=1024, i=1024]
     ... operator y: y: float32[n=4096, o=1024] = linear(x, w)
     ... output y''')
-    >>> found = lower_bound(graph, Cluster.named("flexflow-p100", node=1))
-    >>> f"{found.seconds * 1e3:.2f} ms", found.reason
+    >>> bound = lower_bound(graph, Cluster.named("flexflow-p100", node=1))
+    >>> f"{bound.seconds * 1e3:.2f} ms", bound.reason
     ('0.58 ms', 'devices and gpu, 1 micro-batch')
     """
     groups = units(graph)

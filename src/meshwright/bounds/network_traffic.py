@@ -60,7 +60,7 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[NetworkTraffic,
     """The outermost level that has several positions; and all levels together, across which every
     device is a position.
 
-    >>> [own.positions for own in networks(Cluster.named("summit", node=4))]
+    >>> [network.positions for network in networks(Cluster.named("summit", node=4))]
     [4, 24]
     """
     depth = next((n for n, size in enumerate(cluster.hierarchy) if size > 1), None)

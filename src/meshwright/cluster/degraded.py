@@ -28,7 +28,7 @@ def degraded(
     """What is left of a machine.
 
     >>> left = degraded(Cluster.named("dgx-h100"), ["node3.gpu5"])
-    >>> [(own.name, own.cluster.hierarchy) for own in left.islands]
+    >>> [(island.name, island.cluster.hierarchy) for island in left.islands]
     [('node-x3', (3, 8)), ('node3', (1, 7))]
     >>> degraded(Cluster.named("dgx-h100"), ["node3"]).hierarchy
     (3, 8)

@@ -42,8 +42,8 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     def held(self, tensors: int, communicators: int) -> Bytes:
         """Bytes beside so many of tensors.
 
-        >>> own = Overhead(context=Bytes(500), communicator=Bytes(100), unused=0.1, source="here")
-        >>> own.held(1000, 2)
+        >>> held = Overhead(context=Bytes(500), communicator=Bytes(100), unused=0.1, source="here")
+        >>> held.held(1000, 2)
         800
         """
         return Bytes(

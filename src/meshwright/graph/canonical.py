@@ -47,7 +47,7 @@ class Contents:
     >>> text = "graph g\ninput x: float32[n=4]\noperator a: h: float32[n=4] = exp(x)\noutput h"
     >>> contents = Contents()
     >>> texts = text, text.replace(" a:", " b:"), text.replace("4", "5")
-    >>> one, other, longer = (contents.number(parse_graph(own)) for own in texts)
+    >>> one, other, longer = (contents.number(parse_graph(text)) for text in texts)
     >>> one == other, one == longer
     (True, False)
     """

@@ -33,7 +33,7 @@ def following(graph: OperatorGraph) -> dict[str, tuple[Operator, ...]]:
     ... operator c: c: float32[n=4, c=2] = batch_norm(b, -, -, -, -) {training=true}
     ... operator d: d: float32[n=4, c=2] = batch_norm(c, -, -, m, v) {training=false}
     ... output d''')
-    >>> {mean: [own.name for own in calls] for mean, calls in following(graph).items()}
+    >>> {mean: [call.name for call in calls] for mean, calls in following(graph).items()}
     {'m': ['a', 'b']}
     """
     followers = defaultdict[str, list[Operator]](list)

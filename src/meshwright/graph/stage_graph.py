@@ -69,7 +69,7 @@ def stage_graph(graph: OperatorGraph, names: Iterable[str], title: str) -> Opera
     ... operator z: z: float32[n=4, p=2] = linear(y, v)
     ... operator l: l: float32[] = sum(z)
     ... loss l''')
-    >>> [str(own) for own in stage_graph(graph, ["z", "l"], "second").inputs]
+    >>> [str(tensor) for tensor in stage_graph(graph, ["z", "l"], "second").inputs]
     ['y: float32[n=4, o=2]']
     """
     chosen = set(names)

@@ -40,8 +40,8 @@ def stays(uses: Sequence[BucketUse]) -> Iterator[Stay]:
     """When buckets are there.
 
     >>> order = (0, 1, 2, 3, 4, 5, 0)
-    >>> found = stays([BucketUse(at, "gpu", (bucket,), None) for at, bucket in enumerate(order)])
-    >>> [tuple(own) for own in found]
+    >>> kept = stays([BucketUse(at, "gpu", (bucket,), None) for at, bucket in enumerate(order)])
+    >>> [tuple(interval) for interval in kept]
     [(0, 0, 0), (0, 2, 6), (1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 5)]
     """
     rows: Mapping[Hashable, list[BucketUse]] = defaultdict(list)

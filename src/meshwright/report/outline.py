@@ -235,7 +235,7 @@ def describe_axis(name: str, levels: Mapping[str, int], machine: Sequence[str] =
 
     >>> describe_axis("sample", {"node": 2, "gpu": 4}, ("node", "gpu"))
     'DP 8 = 2 nodes x 4 GPUs'
-    >>> [describe_axis("parameter", {own: 2}, ("node", "gpu")) for own in ("gpu", "node")]
+    >>> [describe_axis("parameter", {level: 2}, ("node", "gpu")) for level in ("gpu", "node")]
     ['TP 2 inside the node', 'TP 2 across nodes']
     """
     degree = f"{PARALLEL.get(name, name)} {math.prod(levels.values())}"

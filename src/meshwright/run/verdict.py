@@ -74,8 +74,8 @@ def verdict(dtype: str, run: Trained, alone: Trained) -> OneDevice:
 
     >>> one = Trained((2.0,), {"w": torch.ones(1)}, {"w": torch.tensor([4.0])})
     >>> run = Trained((2.0,), {"w": torch.ones(1)}, {"w": torch.tensor([5.0])})
-    >>> found = verdict("float64", run, one)
-    >>> found.equal, found.parameter_error, found.parameter
+    >>> judged = verdict("float64", run, one)
+    >>> judged.equal, judged.parameter_error, judged.parameter
     (False, 0.25, 'w')
     """
     gradients = {

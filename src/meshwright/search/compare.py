@@ -76,8 +76,8 @@ def compare(
 
     >>> from meshwright import Budget, Cluster, capture_model, compare
     >>> graph = capture_model("zoo:lenet/tiny", batch=8)
-    >>> found = compare(graph, Cluster.named("laptop"), Budget.parse("10"))
-    >>> found.strategies[0][0], found.searched.prediction.missing
+    >>> comparison = compare(graph, Cluster.named("laptop"), Budget.parse("10"))
+    >>> comparison.strategies[0][0], comparison.searched.prediction.missing
     ('data parallel', 0)
     """
     if cluster.devices == 1:

@@ -33,9 +33,9 @@ class Allowed(NamedTuple):
         >>> machine = (MeshFactor(0, 2), MeshFactor(1, 2))
         >>> halves = Allowed(degree=lambda unit, split: 2)
         >>> layouts = Layout.parse("sample replica"), Layout.parse("sample sample")
-        >>> [ANYTHING.layout(unit, own, machine) for own in layouts]
+        >>> [ANYTHING.layout(unit, layout, machine) for layout in layouts]
         [True, True]
-        >>> [halves.layout(unit, own, machine) for own in layouts]
+        >>> [halves.layout(unit, layout, machine) for layout in layouts]
         [True, False]
         """
         degrees = layout.degrees(mesh_factors)

@@ -84,8 +84,8 @@ def throughput(plan: Plan, prediction: Prediction) -> Throughput:
     ... operator fc: y: float32[batch=4, out=2] = linear(x, w)
     ... output y''')
     >>> plan = Plan.of("twice", graph, Cluster.named("laptop", process=2), [Layout(("replica",))])
-    >>> found = throughput(plan, simulate(plan).prediction)
-    >>> found.workload.model_flops, found.executed_flops
+    >>> achieved = throughput(plan, simulate(plan).prediction)
+    >>> achieved.workload.model_flops, achieved.executed_flops
     (256, 512)
     """
     work = workload(plan.graph)

@@ -108,8 +108,8 @@ def write_records(records: Iterable[Record]) -> str:
 def cases(network: str, cluster: Cluster) -> Iterator[Case]:
     """All placements of the paper's configurations at the size of a cluster.
 
-    >>> found = list(cases("two", Cluster.named("gcp-a100", node=2, gpu=2)))
-    >>> [(str(case.placement), case.reduce) for case in found]
+    >>> every = list(cases("two", Cluster.named("gcp-a100", node=2, gpu=2)))
+    >>> [(str(case.placement), case.reduce) for case in every]
     ... # doctest: +NORMALIZE_WHITESPACE
     [('[[2 2]]', ('a',)), ('[[1 2] [2 1]]', ('a',)), ('[[2 1] [1 2]]', ('a',)),
      ('[[1 2] [2 1]]', ('b',)), ('[[2 1] [1 2]]', ('b',))]

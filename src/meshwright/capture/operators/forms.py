@@ -24,8 +24,8 @@ def convolution_form(
 ) -> Described[str]:
     """A convolution, which is transposed or not, over so many spatial dims.
 
-    >>> told = (("groups", 1), ("output_padding", (0,)), ("padding", (1,)), ("transposed", False))
-    >>> convolution_form(("x", "w"), told, 1)
+    >>> noted = (("groups", 1), ("output_padding", (0,)), ("padding", (1,)), ("transposed", False))
+    >>> convolution_form(("x", "w"), noted, 1)
     Described(kind='conv1d', inputs=('x', 'w'), attributes=(('groups', 1), ('padding', (1,))))
     """
     transposed = bool(dict(attributes).get("transposed"))

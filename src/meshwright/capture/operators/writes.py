@@ -26,8 +26,8 @@ def functionalized_write(
 ) -> Described[str]:
     """The viewed tensor with the view's part replaced.
 
-    >>> told = (("dim", 1), ("index", 0))
-    >>> functionalized_write("select", told, "x", Spec("float32", (2, 3)), "new")
+    >>> attributes = (("dim", 1), ("index", 0))
+    >>> functionalized_write("select", attributes, "x", Spec("float32", (2, 3)), "new")
     Described(kind='select_scatter', inputs=('x', 'new'), attributes=(('dim', 1), ('index', 0)))
     """
     if view in _SCATTERS:

@@ -57,8 +57,8 @@ def tried(call: Call, *, learns: bool) -> str | None:
 
     >>> x = Spec("float32", (8, 6))
     >>> line = "twice(x)[i..] = 3 * x[i..]"
-    >>> own = Call(kind="exp", inputs=(x,), outputs=(x,), attributes=(("definition", line),))
-    >>> tried(own, learns=True)
+    >>> call = Call(kind="exp", inputs=(x,), outputs=(x,), attributes=(("definition", line),))
+    >>> tried(call, learns=True)
     Traceback (most recent call last):
     ...
     meshwright.base.errors.InputError: the kernel of exp does not compute 'twice(x)[i..] = \

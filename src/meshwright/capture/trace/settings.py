@@ -45,7 +45,7 @@ Changing = Collection[tuple[str, str]]
 def modules_of(model: nn.Module, changing: Changing = ()) -> tuple[Alike, ...]:
     """The modules of a model, those that are alike together.
 
-    >>> [(own.kind, own.paths) for own in modules_of(nn.Sequential(nn.ReLU(), nn.ReLU()))]
+    >>> [(group.kind, group.paths) for group in modules_of(nn.Sequential(nn.ReLU(), nn.ReLU()))]
     [('Sequential', ('',)), ('ReLU', ('0', '1'))]
     """
     alike: dict[tuple[str, Settings], list[str]] = {}

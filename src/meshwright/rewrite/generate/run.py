@@ -78,8 +78,8 @@ def generate(
     An interrupt ends it with the rules so far.
 
     >>> from meshwright.rewrite.generate.operators import defined
-    >>> found = generate((defined("add"),), 2, lambda rule: True)
-    >>> print(found.rules[0])
+    >>> generated = generate((defined("add"),), 2, lambda rule: True)
+    >>> print(generated.rules[0])
     g0001: add(b, add(a, c)) => add(c, add(a, b)) if rank(a) = 2 and rank(c) = 2 and rank(b) = 2
     """
     if size < 1 or not templates:

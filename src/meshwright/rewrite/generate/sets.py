@@ -27,8 +27,8 @@ def operator_set(name: str | None, definitions: Mapping[str, Definition]) -> Tem
     """A set by its name, with a user's operators and the shipped ones that use their functions.
 
     >>> from meshwright.graph.notation import parse_definitions
-    >>> own = parse_definitions("gate(x, y)[i..] = silu(x[i..]) * y[i..]")
-    >>> print(*operator_set(None, own))
+    >>> definitions = parse_definitions("gate(x, y)[i..] = silu(x[i..]) * y[i..]")
+    >>> print(*operator_set(None, definitions))
     neg add mul silu gate
     """
     if name is not None and name not in SETS:

@@ -44,8 +44,8 @@ def apply_chain(
     ... operator y: y: float32[n=4] = relu(x)
     ... output y''')
     >>> rule = parse_rule("cut: relu(x) => combine[0, d](relu(partition[0, d](x)))")
-    >>> [own] = apply_chain(graph, [(rule, 1)], {"d": (2,)})
-    >>> print(own.match, len(own.gone), len(own.came))
+    >>> [step] = apply_chain(graph, [(rule, 1)], {"d": (2,)})
+    >>> print(step.match, len(step.gone), len(step.came))
     cut at y: x = x, d = 2 1 3
     """
     for rule, place in steps:

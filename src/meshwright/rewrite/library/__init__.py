@@ -103,7 +103,7 @@ def library() -> tuple[Rule, ...]:
 def sections() -> tuple[RuleSection, ...]:
     """The library as its files arrange it; a comment begins a section.
 
-    >>> [own.title for own in sections()][:2]
+    >>> [section.title for section in sections()][:2]
     ['fusion and un-fusion', 'merging products of one input']
     """
     rules = {rule.name: rule for rule in library()}

@@ -57,7 +57,7 @@ def stage_links(graphs: Sequence[OperatorGraph]) -> tuple[StageLink, ...]:
     ... operator l: l: float32[] = sum(y)
     ... loss l''')
     >>> stages = [stage_graph(graph, [name], name) for name in ("y", "l")]
-    >>> [(own.tensor, own.sender, own.receiver, own.back) for own in stage_links(stages)]
+    >>> [(link.tensor, link.sender, link.receiver, link.backward) for link in stage_links(stages)]
     [('y', 0, 1, True)]
     """
     links = []

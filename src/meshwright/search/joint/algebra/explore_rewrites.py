@@ -116,9 +116,9 @@ def variants(
     ... operator h: h: float32[n=4, o=6] = linear(x, w)
     ... operator y: y: float32[n=4, o=6] = relu(h)
     ... output y''')
-    >>> found = variants(graph, algebra(), lambda g: np.full((1, 1), len(g.operators)))
-    >>> for own in found.variants:
-    ...     print(own.costs, *own.chain)
+    >>> explored = variants(graph, algebra(), lambda g: np.full((1, 1), len(g.operators)))
+    >>> for variant in explored.variants:
+    ...     print(variant.costs, *variant.chain)
     [[2.]]
     [[1.]] linear-relu-fuse at y: x = x, w = w
     """

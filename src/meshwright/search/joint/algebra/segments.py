@@ -51,8 +51,8 @@ def segments(
     ... operator c: c: float32[n=4, k=8] = linear(b, w)
     ... operator d: d: float32[n=4, k=8] = relu(c)
     ... output d''')
-    >>> for own in segments(graph, RuleSet(()), least=2):
-    ...     print([op.name for op in own.graph.operators], own.enters, own.leaves, own.alike)
+    >>> for part in segments(graph, RuleSet(()), least=2):
+    ...     print([op.name for op in part.graph.operators], part.enters, part.leaves, part.alike)
     ['a', 'b'] () ('b',) 0
     ['c', 'd'] ('b',) () 1
     """

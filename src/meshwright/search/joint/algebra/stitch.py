@@ -35,10 +35,10 @@ def stitch_segments(
     ... operator y: y: float32[n=4, o=6] = relu(h)
     ... output y''')
     >>> rules = algebra()
-    >>> [own] = segments(graph, rules)
-    >>> matcher = Matcher(own.graph, rules)
+    >>> [segment] = segments(graph, rules)
+    >>> matcher = Matcher(segment.graph, rules)
     >>> fused = matcher.rewrite(matcher.matches[0]).graph
-    >>> [(op.name, op.kind) for op in stitch_segments(graph, [own], [fused]).operators]
+    >>> [(op.name, op.kind) for op in stitch_segments(graph, [segment], [fused]).operators]
     [('y', 'linear_relu')]
     """
     tensors = {name for p in graph.parameters for name in p.also} | graph.tensors.keys()

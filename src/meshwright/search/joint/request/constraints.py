@@ -98,8 +98,8 @@ def _whole_value(name: str, value: str) -> tuple[str, str]:
 def option(constraints: Constraints, name: str) -> int | None:
     """The value that an option must have, None if it is free; recomputation is True or False.
 
-    >>> own = parse_constraints(fixes=["zero=1", "recompute=no"])
-    >>> [option(own, name) for name in OPTIONS]
+    >>> constraints = parse_constraints(fixes=["zero=1", "recompute=no"])
+    >>> [option(constraints, name) for name in OPTIONS]
     [None, None, 1, None, False, None]
     """
     if name not in OPTIONS:
