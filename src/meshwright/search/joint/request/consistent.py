@@ -108,7 +108,7 @@ def _check_fix(
     elif name not in OPTIONS:
         if name not in splits:
             problem = f"'{name}={value}' fixes what is neither a split of any unit nor an option"
-            raise InputError(problem, _near(name, (*splits, *OPTIONS)))
+            raise InputError(problem, _several(name, value) or _near(name, (*splits, *OPTIONS)))
         if cluster.devices % int(value):
             raise InputError(
                 f"'{name}={value}' does not divide the {cluster.devices} devices",
@@ -119,6 +119,16 @@ def _check_fix(
                 f"'{name}={value}' is more ways than any unit can be cut along {name!r}",
                 "give a degree that divides what there is to cut",
             )
+
+
+def _several(name: str, value: str) -> str:
+    """The remedy for degrees that are several splits here; empty if it is none of those."""
+    if name.lower() not in ("tp", "cp", "ep"):
+        return ""
+    return (
+        f"{name.upper()} is degrees of several splits: fix them one by one, as channel={value}, or "
+        f"judge a whole configuration by 'meshwright check MODEL --{name.lower()} {value}'"
+    )
 
 
 def _check_stages(stages: int, units: Sequence[OpGroup], cluster: Cluster) -> None:

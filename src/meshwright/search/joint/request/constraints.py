@@ -9,7 +9,7 @@ what they allow.
                                  "idle" (a unit sits at one coordinate without that)
     fix     SPLIT=DEGREE         units that have this split and can cut it so cut it so
             OPTION=VALUE         the plan has this number of stages or micro-batches, this ZeRO
-                                 stage, or recomputation
+                                 stage, or recomputation; "dp" is sample, "pp" is stages
     rule    PATTERN              rules of this name are not used
 Whether they can be kept is told by `consistent`, whether a plan keeps them by `violations`.
 """
@@ -31,6 +31,8 @@ from meshwright.sharding.unit import OpGroup
 
 OPTIONS = ("stages", "micro-batches", "zero", "shard-within", "recompute", "bucket")
 STAGES, MICRO_BATCHES, ZERO, SHARD_WITHIN, RECOMPUTE, BUCKET = OPTIONS
+ABBREVIATED = {"dp": "sample", "pp": STAGES}
+"""What the field calls a split and an option."""
 STAGE, ALONE = "stage", "idle"
 """What "@1" is along a factor of stages, and elsewhere."""
 
@@ -80,6 +82,7 @@ def _halves(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
 
 def _whole_value(name: str, value: str) -> tuple[str, str]:
     """A fix whose value can be one."""
+    name = ABBREVIATED.get(name.lower(), name)
     if name == RECOMPUTE:
         if value not in ("yes", "no"):
             raise InputError(f"{name}={value} is neither yes nor no", "give 'yes' or 'no'")
