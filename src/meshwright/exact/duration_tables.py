@@ -87,9 +87,9 @@ class EdgeDurations(NamedTuple):
 
     scope: tuple[int, ...]
     forward: Costs
-    """[layouts of the first unit, ... of the last, legs] what a leg waits for"""
+    """[layouts of the first unit, ... of the last, consumers] what a consumer waits for"""
     backward: Costs
-    """[layouts of the first unit, ... of the last, legs] what follows a leg"""
+    """[layouts of the first unit, ... of the last, consumers] what follows a consumer"""
     update: Costs
     """[layouts of the first unit, ... of the last]"""
 

@@ -50,9 +50,9 @@ class TaskWeights(NamedTuple):
     share: Costs
     """[tasks] of compute tasks, times the share of devices"""
     forward: Costs
-    """[consumers] of what carries a bundle, if the leg waits for it"""
+    """[consumers] of what carries a bundle, if the consumer waits for it"""
     backward: Costs
-    """[consumers] of what returns its gradient, if it waits for the leg"""
+    """[consumers] of what returns its gradient, if it waits for the consumer"""
     idle: Costs
     """[1] of the time for which devices have nothing to do in the backward pass"""
 
@@ -200,13 +200,13 @@ class Relaxation:
         """[tasks] how much it counts when a task of the backward pass waits for resources."""
         template, costs = self.problem.template, weights.chain * self.backward
         for b in range(len(template.maker)):
-            # With several legs one may have to be waited for and another not.
+            # With several consumers one may have to be waited for and another not.
             if template.leg_start[b + 1] - template.leg_start[b] == 1 and self.backward.any():
                 costs[template.carry_back[b, 0]] = weights.backward[template.leg_start[b]]
         return costs
 
     def _count(self, weights: TaskWeights, task: int, link: Ints, towards: Indices | Ints) -> None:
-        """Count the tasks and legs of a chain that ends, or starts, with a task."""
+        """Count the tasks and consumers of a chain that ends, or starts, with a task."""
         template = self.problem.template
         weights.chain[task] += self._compute[task]
         while (edge := int(link[task])) != NONE:

@@ -1,9 +1,9 @@
 """Edges between op groups: the producers and all consumers of tensors that travel together. Enters:
 a graph's units. Leaves: `TensorEdge`s.
 
-A bundle is what a unit makes and others read, or the parameters that the same units share. A leg is
-one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter lies as its
-first reader needs it. Nothing here knows of machines.
+A bundle is what a unit makes and others read, or the parameters that the same units share. A
+consumer is one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter
+lies as its first reader needs it. Nothing here knows of machines.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 Enters: a graph on a cluster, roles. Leaves: nanoseconds of units, and of pairs of units that
 exchange tensors, by what they can overlap with.
 
-    unit  there, back   both passes on one micro-batch, with what its parts exchange: halos,
-                        statistics, tokens on their way to experts
-          sums          of the gradients of its own parameters, once a step
-          update        of its own parameters, once a step
-    leg   there, back   a tensor on its way to a reader and its gradient back, for a micro-batch
-          sums          for parameters that several units share: fetching them from the first and
-                        returning their gradients, once a step; nothing if both lie alike, as it is
-                        part of the sum at the first
-Units and legs that cost the same have one kind, so that repeated layers are priced once. Nothing
-here knows what runs beside what: that is told by weights, and in the end by `simulate`.
+    unit      forward, backward   a pass on one micro-batch, with what its parts exchange: halos,
+                                  statistics, tokens on their way to experts
+              sums                of the gradients of its own parameters, once a step
+              update              of its own parameters, once a step
+    consumer  forward, backward   a tensor on its way to it and its gradient back, for a micro-batch
+              sums                for parameters that several units share: fetching them from the
+                                  first and returning their gradients, once a step; nothing if both
+                                  lie alike, as it is part of the sum at the first
+Units and consumers that cost the same have one kind, so that repeated layers are priced once.
+Nothing here knows what runs beside what: that is told by weights, and in the end by `simulate`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Known:
         """The numbers of kinds, by what tells units apart."""
         self.consumers: dict[object, int] = {}
         self.examples: list[tuple[TensorEdge, EdgeProducer, EdgeConsumer]] = []
-        """For each kind of legs one."""
+        """For each kind of consumers one."""
         self.of_unit: dict[object, OpGroupCosts] = {}
         self.of_leg: dict[object, ConsumerCosts] = {}
         self.resharded: dict[object, Costs] = {}
@@ -128,7 +128,7 @@ class AdditiveCosts:
         return known[key]
 
     def consumer(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
-        """What each pair of layouts costs along a leg of some kind."""
+        """What each pair of layouts costs along a consumer of some kind."""
         key = (kind, maker.tobytes(), reader.tobytes())
         if key not in self.known.of_leg:
             self.known.of_leg[key] = self._leg(kind, maker, reader)

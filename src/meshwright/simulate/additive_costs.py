@@ -33,6 +33,6 @@ class EdgeCosts(NamedTuple):
     maker: int
     reader: int
     kind: int
-    """Legs of the same kind cost the same."""
+    """Consumers of the same kind cost the same."""
     shared: int
     """How many units read the same tensor."""

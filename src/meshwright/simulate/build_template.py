@@ -208,8 +208,8 @@ def _wire(wires: _Wires, e: int, before: int, after: int, always: bool) -> int:
 
 @compiled
 def _join_tasks(template: TaskTemplate, wires: _Wires, fetched: bool) -> int:
-    """Write the edges of units, of bundles and of legs, each for all micro-batches; returns how
-    many.
+    """Write the edges of units, of bundles and of consumers, each for all micro-batches; returns
+    how many.
     """
     e = 0
     for u in range(len(template.flows)):

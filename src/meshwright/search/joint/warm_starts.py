@@ -44,7 +44,7 @@ class WarmStart(NamedTuple):
 def starts(
     ranked: Sequence[CandidateEntry], context: GraphContext, baselines: Collection[str]
 ) -> Iterator[WarmStart]:
-    """The starts of plans with one micro-batch; `bench` is that of the graph as it was given, of
+    """The starts of plans with one micro-batch; `context` is that of the graph as it was given, of
     which there are baselines by their origins.
     """
     warm_starts: dict[object, WarmStart] = {}

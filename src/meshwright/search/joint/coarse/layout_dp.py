@@ -4,14 +4,14 @@ that add up (`additive`), weights, layouts to start from. Leaves: better layouts
 Units of the same place in repeated layers, and units that share parameters, are one node: they are
 laid out alike. With x_i the layout of node i, k_i units in it, and weights w,
 
-    cost(x) = Σ k_i · (w_compute·(m·(there + back) + update) + w_sums·sums + w_memory·bytes)(x_i)
-            + Σ over legs (m·(there + back)/s + w_sums·sums)(x_i, x_j)               `LayoutDP.cost`
-where m counts micro-batches and s is 1, or, if what several units read alike shall count once, the
-number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
-factors in all nodes at once and keeps the others; its minimum is exact where eliminations are
-(`variable_elimination`). Factors of a level that do the same in every node are interchangeable: of
-each such class only the first ones are varied (`_turns`). Rounds of steps go on while they save
-enough.
+    cost(x) = Σ k_i · (w_compute·(m·passes + update) + w_sums·sums + w_memory·bytes)(x_i)
+            + Σ over consumers (m·passes/s + w_sums·sums)(x_i, x_j)               `LayoutDP.cost`
+where passes are forward + backward, m counts micro-batches and s is 1, or, if what several units
+read alike shall count once, the number of readers. All layouts are too many, so that a step varies
+the roles of a few blocks of factors in all nodes at once and keeps the others; its minimum is exact
+where eliminations are (`variable_elimination`). Factors of a level that do the same in every node
+are interchangeable: of each such class only the first ones are varied (`_turns`). Rounds of steps
+go on while they save enough.
 """
 
 from __future__ import annotations
