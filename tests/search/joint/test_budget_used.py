@@ -49,7 +49,7 @@ def test_time_that_is_left_is_used_with_other_seeds(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SearchPhases, "walk", walk)
     monkeypatch.setattr(SearchPhases, "phases", lambda *_: None)
     monkeypatch.setattr(planner, "_fixed", lambda *_: None)
-    monkeypatch.setattr(planner, "kicked", lambda *_: None)
+    monkeypatch.setattr(planner, "perturb_plan", lambda *_: None)
     best_plan(QUESTION, Budget(proposals=20), rewrites=False)
     assert not seeds
     outcome = best_plan(QUESTION, Budget(seconds=Seconds(1000)), rewrites=False)

@@ -132,7 +132,7 @@ def test_the_sum_is_near_what_simulation_says(
     monkeypatch.setattr(held_module, "WHOLLY_SHARDED", None)
     monkeypatch.setattr(
         held_module,
-        "lying_each",
+        "parameter_bytes_by_source",
         lambda *arguments: _as_summed(parameter_bytes_by_source(*arguments)),
     )
     monkeypatch.setattr(held_module._Gradients, "spans", lambda *_: ())
