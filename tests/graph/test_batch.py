@@ -7,18 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.graph.batch import with_batch
+from meshwright.graph.batch import samples_of, with_batch
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
+from meshwright.graph.workload import workload
 from support.baseline_graphs import convolutional, transformer
 
 
 @given(st.integers(1, 6), st.integers(1, 5))
 def test_a_graph_grows_to_what_it_would_be(batch: int, times: int) -> None:
-    grown = with_batch(transformer(batch=2 * batch), times)
-    assert grown == transformer(batch=2 * batch * times)
-    assert with_batch(convolutional(batch=2 * batch), times) == convolutional(2 * batch * times)
+    grown = with_batch(transformer(batch=batch), times)
+    assert grown == transformer(batch=batch * times)
+    assert with_batch(convolutional(batch=batch), times) == convolutional(batch * times)
     assert not check(grown)
+
+
+WORDS = """graph words
+input w: int64[n={n}, s=6]
+parameter e: float32[v=9, d=4]
+operator x: x: float32[n={n}, s=6, d=4] = embedding(e, w)
+operator a: a: float32[n={n}, s=6, d=4] = softmax(x) {{dim=1}}
+output a"""
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_single_sample_is_one_whose_positions_are_none(samples: int) -> None:
+    graph = parse_graph(WORDS.format(n=samples))
+    assert samples_of(graph) == samples
+    assert workload(graph).tokens == 6 * samples
+    assert with_batch(graph, 3) == parse_graph(WORDS.format(n=3 * samples))
 
 
 GROWING = """graph growing

@@ -42,6 +42,8 @@ def step_parts(simulation: Simulation) -> StepParts:
         for piece in path
         if not is_op_group_pass(labels.kind[piece.task]) and labels.kind[piece.task] != "update"
     )
-    idle = max(0.0, prediction.step - prediction.compute)
-    exposed = min(moving / NANO, idle)
-    return StepParts(prediction.compute, Seconds(exposed), Seconds(idle - exposed))
+    # In whole nanoseconds, as the simulation has them: a bubble is not what rounding leaves.
+    idle = max(0, round((prediction.step - prediction.compute) * NANO))
+    exposed = min(moving, idle)
+    bubble = Seconds((idle - exposed) / NANO)
+    return StepParts(prediction.compute, Seconds(exposed / NANO), bubble)

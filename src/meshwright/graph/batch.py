@@ -14,7 +14,7 @@ reads it (`_Growing.made_longer`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import msgspec
@@ -84,13 +84,14 @@ def with_samples(graph: OperatorGraph, samples: int) -> OperatorGraph:
 
 def samples_of(graph: OperatorGraph) -> int | None:
     """Samples of a step: of the inputs that are cut by sample the fewest; None if none is."""
-    dims = ((tensor, _cut(graph, tensor)) for tensor in graph.inputs)
-    return min((tensor.spec.shape[dim] for tensor, dim in dims if dim is not None), default=None)
+    dims = _sample_dims(graph)
+    sizes = (tensor.spec.shape[dims[tensor.name]] for tensor in graph.inputs if tensor.name in dims)
+    return min(sizes, default=None)
 
 
 def sample_dims(graph: OperatorGraph) -> dict[str, int]:
     """For each input that has samples the dim along which they lie."""
-    dims = {tensor.name: dim for tensor in graph.inputs if (dim := _cut(graph, tensor)) is not None}
+    dims = _sample_dims(graph)
     sizes = {tensor.spec.shape[dims[tensor.name]] for tensor in graph.inputs if tensor.name in dims}
     if not dims:
         raise InputError(f"no operator of graph {graph.name!r} cuts samples of an input", CAPTURE)
@@ -98,11 +99,30 @@ def sample_dims(graph: OperatorGraph) -> dict[str, int]:
     return whole | dims
 
 
-def _cut(graph: OperatorGraph, tensor: Tensor) -> int | None:
+def _sample_dims(graph: OperatorGraph) -> dict[str, int]:
+    """The dim along which samples of an input lie, also if each has but one, which nobody can cut:
+    positions, which can be, are not taken for samples then.
+    """
+    for splits in (_every_split, splits_of):
+        cuts = {tensor.name: _cut(graph, tensor, splits) for tensor in graph.inputs}
+        dims = {name: dim for name, dim in cuts.items() if dim is not None}
+        if all(graph.specs[name].shape[dim] == 1 for name, dim in dims.items()):
+            break
+    return dims
+
+
+def _every_split(call: Call) -> tuple[Split, ...]:
+    """Of dims of size 1, too."""
+    return family_of(call).splits(call)
+
+
+def _cut(
+    graph: OperatorGraph, tensor: Tensor, splits: Callable[[Call], tuple[Split, ...]]
+) -> int | None:
     """The dim of an input that the first reader to do so cuts by sample, if any does."""
     for reader in graph.consumers[tensor.name]:
         place = reader.inputs.index(tensor.name)
-        for split in splits_of(graph.call(reader)):
+        for split in splits(graph.call(reader)):
             if SAMPLE in (split.name, split.role) and split.inputs[place] is not None:
                 return split.inputs[place]
     return None
@@ -180,7 +200,7 @@ class _Growing:
     def _lengthened(self, operator: Operator) -> Call | None:
         """The operator with a longer split, if its inputs are as that split reads them."""
         call = self._graph.call(operator)
-        for split in splits_of(call):
+        for split in _every_split(call):
             longer = self._with_longer(call, split)
             if longer is None:
                 continue
@@ -212,7 +232,7 @@ class _Growing:
             return False
         index = [output.name for output in maker.outputs].index(tensor)
         call = self._graph.call(maker)
-        for split in splits_of(call):
+        for split in _every_split(call):
             longer = self._with_longer(call, split)
             if longer is None or longer.outputs[index] != wanted:
                 continue
