@@ -24,18 +24,21 @@ def test_a_graph_grows_to_what_it_would_be(batch: int, times: int) -> None:
 
 WORDS = """graph words
 input w: int64[n={n}, s=6]
+input t: int64[n={n}, s=6]
 parameter e: float32[v=9, d=4]
 operator x: x: float32[n={n}, s=6, d=4] = embedding(e, w)
 operator a: a: float32[n={n}, s=6, d=4] = softmax(x) {{dim=1}}
-output a"""
+operator f: f: int64[m={m}] = flatten(t)
+output a
+output f"""
 
 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_a_single_sample_is_one_whose_positions_are_none(samples: int) -> None:
-    graph = parse_graph(WORDS.format(n=samples))
+    graph = parse_graph(WORDS.format(n=samples, m=6 * samples))
     assert samples_of(graph) == samples
     assert workload(graph).tokens == 6 * samples
-    assert with_batch(graph, 3) == parse_graph(WORDS.format(n=3 * samples))
+    assert with_batch(graph, 3) == parse_graph(WORDS.format(n=3 * samples, m=18 * samples))
 
 
 GROWING = """graph growing

@@ -100,15 +100,16 @@ def sample_dims(graph: OperatorGraph) -> dict[str, int]:
 
 
 def _sample_dims(graph: OperatorGraph) -> dict[str, int]:
-    """The dim along which samples of an input lie, also if each has but one, which nobody can cut:
-    positions, which can be, are not taken for samples then.
+    """The dim along which samples of an input lie. Nobody can cut a single sample: where the first
+    dim of all inputs is 1 and a reader of one would cut it, that is it, and positions are none.
     """
-    for splits in (_every_split, splits_of):
-        cuts = {tensor.name: _cut(graph, tensor, splits) for tensor in graph.inputs}
-        dims = {name: dim for name, dim in cuts.items() if dim is not None}
-        if all(graph.specs[name].shape[dim] == 1 for name, dim in dims.items()):
-            break
-    return dims
+    inputs = [tensor for tensor in graph.inputs if tensor.spec.shape]
+    if all(tensor.spec.shape[0] == 1 for tensor in inputs) and any(
+        _cut(graph, tensor, _every_split) == 0 for tensor in inputs
+    ):
+        return {tensor.name: 0 for tensor in inputs}
+    cuts = {tensor.name: _cut(graph, tensor, splits_of) for tensor in inputs}
+    return {name: dim for name, dim in cuts.items() if dim is not None}
 
 
 def _every_split(call: Call) -> tuple[Split, ...]:
