@@ -198,7 +198,7 @@ def _tree(sizes: tuple[int, ...], networked: int) -> Round:
 
 
 def _tree_inner(machines: int, length: int) -> tuple[InnerFlows, ...]:
-    """What runs of `own` machines go through, each of them a member of the innermost level."""
+    """What runs of `length` machines go through, each of them a member of the innermost level."""
     flows = []
     both = [edge for a, b in tree_edges(machines) for edge in ((a, b), (b, a))]
     for start in range(0, machines, length):

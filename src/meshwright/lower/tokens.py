@@ -20,7 +20,7 @@ COUNT = ITEM_BYTES["int64"]
 
 
 def all_to_all_bytes(calls: Sequence[Call], device: int, wanted: Wanted | None) -> int:
-    """What device `here` of those with these pieces sends in the forward pass; in the backward
+    """What a device of those with these pieces sends in the forward pass; in the backward
     pass, if it is told which gradients are wanted.
     """
     experts = [local_expert_count(call) for call in calls]

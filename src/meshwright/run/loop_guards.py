@@ -93,11 +93,11 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
             "hang forward hooks that change outputs on the model before it is captured, and "
             "others on the whole module",
         )
-    for name, parameter in module.named_modules():
-        if parameter.training is not module.training:
+    for name, part in module.named_modules():
+        if part.training is not module.training:
             raise InputError(
                 f"module {name!r} is put into "
-                f"{'training' if parameter.training else 'evaluation'} mode by itself, and a "
+                f"{'training' if part.training else 'evaluation'} mode by itself, and a "
                 "plan's step has one mode",
                 "put it there before the model is captured and given to parallelize",
             )

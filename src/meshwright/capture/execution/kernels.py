@@ -63,7 +63,7 @@ def python_kernel(source: str) -> Kernel:
 def prepared_operator(
     kind: str, present: Sequence[bool], attributes: Attributes
 ) -> Callable[[Arguments], tuple[Tensor, ...]]:
-    """What gives the results of one operator, again and again; `given` says which inputs it has.
+    """What gives the results of one operator, again and again; `present` says which inputs it has.
 
     >>> import torch
     >>> prepared_operator("relu", (True,), ())((torch.tensor([-1.0, 1.0]),))

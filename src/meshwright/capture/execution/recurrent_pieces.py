@@ -63,7 +63,7 @@ class _Cell(NamedTuple):
     def step(self, of_x: Tensor, whole: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Some units of the hidden state, and of the state that the next step starts from.
 
-        `own` is the cell state of an lstm, the hidden state of a gru.
+        `state` is the cell state of an lstm, the hidden state of a gru.
         """
         of_state = functional.linear(whole, self.of_state, self.bias)
         if self.gated:

@@ -165,7 +165,7 @@ class _Place(int):
 def prepared(
     kind: str, present: Sequence[bool], attributes: Attributes
 ) -> Callable[[Sequence[torch.Tensor | None]], object]:
-    """What PyTorch runs for a kind, its overload found once; `given` says which tensors there are.
+    """What PyTorch runs for a kind, its overload found once; `present` tells which tensors are.
 
     >>> prepared("add", (True, True), (("alpha", 2),))((torch.ones(1), torch.ones(1)))
     tensor([3.])

@@ -3,7 +3,7 @@ module, and its trace as it happens. Leaves: nothing, or a sentence that names t
 
 A graph holds what forward computes; its backward pass is the derivative of that. So an
 `autograd.Function` passes if its backward is that derivative (`derivative`), or becomes an operator
-of its own (`own_functions`) if other processes can import it; hooks on gradients, which a trace
+of its own (`autograd_functions`) if others can import it; hooks on gradients, which a trace
 does not see at all, do not pass.
 """
 

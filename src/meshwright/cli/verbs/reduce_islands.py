@@ -35,7 +35,7 @@ def reduce_over_islands(
 ) -> None:
     """Show the cheapest program of each way to cross, or one that is given.
 
-    `given` are options of which islands know nothing.
+    `regular_options` are options of which islands know nothing.
     """
     from meshwright.base.errors import InputError
     from meshwright.collectives.islands.predict import IslandPredictor

@@ -161,7 +161,7 @@ class Catalogue:
 
 @cache
 def renamings(count: int, number: int) -> tuple[int, ...]:
-    """Where names number `own` go under each renaming in turn."""
+    """Where names of this number go under each renaming in turn."""
     called = orders(count)[number]
     return tuple(place(tuple(order[name] for name in called)) for order in orders(count))
 

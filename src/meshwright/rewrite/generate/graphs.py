@@ -177,7 +177,7 @@ def width(templates: Templates) -> int:
 
 
 def pack(graph: Graph, node_bytes: int) -> bytes:
-    """A graph in `own` bytes a node; packed graphs of a size sort as graphs do."""
+    """A graph in `node_bytes` bytes a node; packed graphs of a size sort as graphs do."""
     fill = (NOTHING,) * node_bytes
     return bytes(byte for node in graph for byte in (*node, *fill)[:node_bytes])
 

@@ -78,7 +78,7 @@ def blueprints(
     parameters: Parameters,
     known: Mapping[str, Definition],
 ) -> Iterator[Blueprint]:
-    """One for each choice that fits; `found` tells of every tensor of the source."""
+    """One for each choice that fits; `shapes` tells of every tensor of the source."""
     types = {str(term): shape.type for term, shape in shapes.items()}
     for chosen in _choices(rule, bound, types, parameters):
         try:

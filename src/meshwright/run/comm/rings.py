@@ -76,7 +76,7 @@ def reduce_scatter(
 def all_gather(
     mail: Mail, part: Tensor, sizes: Sequence[int], members: Sequence[int]
 ) -> list[Tensor]:
-    """Everybody's part, in the order of the members; `own` is flat and contiguous."""
+    """Everybody's part, in the order of the members; `part` is flat and contiguous."""
     position = members.index(dist.get_rank())
     after = (position + 1) % len(members)
     parts = [part if p == position else part.new_empty(size) for p, size in enumerate(sizes)]

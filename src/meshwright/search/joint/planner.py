@@ -16,7 +16,7 @@
     everything  where a question has few plans, all of them (`enumerate_plans`)
     fixed       while the bound is far: all of this for every single `--fix` (`as_if_fixed.fixed`)
     again       while the bound is far and time is left: walks with other seeds, and climbing from
-                the best plan with roles drawn at random (`deepen.kicked`)
+                the best plan with roles drawn at random (`deepen.perturb_plan`)
     tidy        copies of a layer that differ for nothing are laid out alike
                 (`unify_layers`)
 Every phase only adds candidates (`phases`); the best of them, checked anew, is the answer.

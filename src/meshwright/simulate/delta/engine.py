@@ -17,7 +17,8 @@ By (1) and (2) the unmarked task at the cursor is ready d later than it was and,
 dirty, starts on every resource d later, so that both still hold when the cursor has passed it: a
 whole stretch without marks and dirt is passed in one jump. What would break them is marked first:
     touched tasks and those with flipped edges before them, at the beginning     (`begin`)
-    an unmarked task that may use a dirty resource, when the cursor comes to it  (`delta_walk.dirt`)
+    an unmarked task that may use a dirty resource, when the cursor comes to it
+                                                                          (`uses_dirty_resource`)
     what follows a marked task that ends elsewhere than d later, or that the cursor passes while it
     has not taken its resources                                                  (`delta_walk.tell`)
 and resources that a marked task takes, or took, are dirty until they are found clean. Most changes
