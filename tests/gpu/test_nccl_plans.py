@@ -33,6 +33,18 @@ def test_random_plans_equal_one_device(devices: int, count: int, seed: int) -> N
     assert not wrong
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compiled_random_plans_equal_one_device(seed: int) -> None:
+    """What ranks compute between collectives as graphs of Inductor's."""
+    drawn = sampled(seed, 4, 2)
+    wrong = [
+        str(verdict)
+        for verdict in verdicts(drawn, home=GPU, backend="inductor")
+        if not verdict.right
+    ]
+    assert not wrong
+
+
 def test_random_plans_equal_one_device_in_single_precision() -> None:
     home = GPU._replace(enter=without_tf32)
     wrong = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,79 +10,27 @@ import msgspec
 import pytest
 import torch
 
-from meshwright.base.errors import InputError
 from meshwright.capture.load import load_example
 from meshwright.capture.source.example import Step
 from meshwright.cluster.degraded import degraded
-from meshwright.cluster.islands import Island, IslandCluster
-from meshwright.cluster.model import Cluster, Link
-from meshwright.graph.model import OperatorGraph
-from meshwright.graph.stage_graph import stage_graph
-from meshwright.plan.island_plan import IslandPart, IslandPlan, save_island_plan
+from meshwright.cluster.model import Cluster
+from meshwright.plan.island_plan import save_island_plan
 from meshwright.plan.model import Plan
-from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
-from meshwright.search.islands.cuts import cuts_of
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support.island_bodies import STEPS, trained_on_islands, went_on
-from support.island_plans import GPT, LENET, graph_of
-from support.island_plans import drawn as drawn_shares
+from support.island_plans import GPT, LENET, WIDTHS, drawn, drawn_stages, graph_of
 from support.module_bodies import BATCH, batch_of, errors_of, example_of, plain
 from support.typed import typed
-
-WIDTHS = {3: [(2, 1), (1, 2), (1, 1, 1)], 5: [(4, 1), (2, 3), (2, 1, 2)]}
-
-
-def drawn_stage(draw: random.Random, graph: OperatorGraph, devices: int, micro: int) -> Plan:
-    """A random plan of a stage."""
-    cluster = Cluster.named("laptop").resized({"process": devices})
-    known = sorted({role for unit in units(graph) for role in unit.extents} | {"replica"})
-    while True:
-        roles = [draw.choice(("sample", *known)) for _ in factors(cluster)]
-        options = Options(zero=draw.randrange(4), micro_batches=micro)
-        layouts = [
-            Layout(tuple(role if role in unit.extents else "replica" for role in roles))
-            for unit in units(graph)
-        ]
-        try:
-            return Plan.of("drawn", graph, cluster, layouts, options)
-        except InputError:
-            continue
-
-
-def drawn(source: str, widths: tuple[int, ...], number: int) -> IslandPlan:
-    """A random pipeline over islands of some widths."""
-    draw, graph = random.Random(f"{widths} {number}"), graph_of(source)
-    places = [cut.position for cut in cuts_of(graph)]
-    ends = [0, *sorted(draw.sample(places, len(widths) - 1)), len(graph.operators)]
-    micro = draw.choice((1, 2, 4))
-    plans = []
-    for stage, width in enumerate(widths):
-        names = [operator.name for operator in graph.operators[ends[stage] : ends[stage + 1]]]
-        plans.append(drawn_stage(draw, stage_graph(graph, names, f"{stage}"), width, micro))
-    link = Cluster.named("laptop").levels[0].links[0]
-    join = Link(name="join", per="island", out=link.out, into=link.into, latency=link.latency)
-    islands = tuple(Island(name=f"i{n}", cluster=plan.cluster) for n, plan in enumerate(plans))
-    return IslandPlan(
-        origin="drawn",
-        cluster=IslandCluster(name="ranks", islands=islands, join=(join,)),
-        batch=BATCH,
-        parts=tuple(
-            IslandPart(islands=(f"i{n}",), plan=plan, share=BATCH, stage=n)
-            for n, plan in enumerate(plans)
-        ),
-        micro_batches=micro,
-        inputs=tuple(tensor.name for tensor in graph.inputs),
-    )
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("source", [LENET, GPT])
 @pytest.mark.parametrize("ranks", WIDTHS)
 def test_stages_of_different_widths_equal_one_device(source: str, ranks: int) -> None:
-    plans = [drawn(source, widths, number) for number, widths in enumerate(WIDTHS[ranks])]
+    plans = [drawn_stages(source, widths, number) for number, widths in enumerate(WIDTHS[ranks])]
     graph = graph_of(source)
     cluster = Cluster.named("laptop").resized({"process": 1})
     whole = Plan.of("one", graph, cluster, [Layout(()) for _ in units(graph)])
@@ -122,7 +69,7 @@ def alone(source: str, steps: int) -> list[float]:
 @pytest.mark.parametrize("kind", ["stages", "shares"])
 def test_the_verb_run_takes_plans_over_islands(kind: str, tmp_path: Path) -> None:
     source = LENET
-    plan = drawn(source, (2, 1), 1) if kind == "stages" else drawn_shares(source, 3, 0)
+    plan = drawn_stages(source, (2, 1), 1) if kind == "stages" else drawn(source, 3, 0)
     path = str(tmp_path / "plan.json")
     save_island_plan(msgspec.structs.replace(plan, model=source), path)
     result = typed("run", path, "--steps", "2", "--json", PYTHONWARNINGS="ignore")
@@ -145,12 +92,12 @@ def data_parallel(unit: OpGroup, cluster: Cluster) -> Layout:
 def test_a_state_goes_on_under_any_other_plan_on_other_ranks() -> None:
     """From islands that share the batch, of which one is lost, to a regular plan, to stages."""
     graph = graph_of(GPT)
-    shares = drawn_shares(GPT, 3, 0)
+    shares = drawn(GPT, 3, 0)
     left = degraded(shares.cluster, ["i1"])
     assert isinstance(left, Cluster)
     regular = Plan.of("left", graph, left, [data_parallel(unit, left) for unit in units(graph)])
     state: dict[str, Any] | None = None
-    for plan, ranks in ((shares, 3), (regular, left.devices), (drawn(GPT, (1, 2), 0), 3)):
+    for plan, ranks in ((shares, 3), (regular, left.devices), (drawn_stages(GPT, (1, 2), 0), 3)):
         state = run_ranks(went_on, GPT, plan, state, graph, ranks=ranks)[0]  # type: ignore[assignment]
         assert state is not None
     example = example_of(GPT)

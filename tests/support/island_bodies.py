@@ -14,6 +14,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.island_plan import IslandPlan
 from meshwright.plan.model import Plan
 from meshwright.run.islands import parallelize_islands
+from meshwright.run.launch.gpus import device_of_rank
 from support.module_bodies import batch_of, example_of
 
 STEPS = 2
@@ -26,13 +27,13 @@ def trained_on_islands(
     some of the inputs, the whole graph tells the values of all.
     """
     store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
-    world = dist.get_world_size()
+    world, backend = dist.get_world_size(), dist.get_backend()
     outcomes = []
     for number, plan in enumerate(plans):
         if number:
             dist.destroy_process_group()
             again = PrefixStore(f"world{number}", store)
-            dist.init_process_group("gloo", store=again, rank=rank, world_size=world)
+            dist.init_process_group(backend, store=again, rank=rank, world_size=world)
         outcomes.append(_trained(source, plan, graph))
     return outcomes
 
@@ -43,7 +44,8 @@ def _trained(
     example = example_of(source)
     batch: list[Tensor] = batch_of(example, graph or plan.parts[0].plan.graph)
     losses = []
-    with parallelize_islands(example.model, plan) as model:
+    device = device_of_rank()
+    with parallelize_islands(example.model, plan, device=device) as model:
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         for _ in range(STEPS):
             optimizer.zero_grad()
@@ -52,7 +54,9 @@ def _trained(
             optimizer.step()
             losses.append(loss.item())
         state = model.whole_state()
-    return losses, None if state is None else {key: tensor.numpy() for key, tensor in state.items()}
+    return losses, None if state is None else {
+        key: tensor.cpu().numpy() for key, tensor in state.items()
+    }
 
 
 def went_on(

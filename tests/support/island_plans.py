@@ -1,4 +1,4 @@
-"""Random plans over islands that share a batch, on irregular numbers of ranks."""
+"""Random plans over islands that share a batch, on irregular numbers of ranks, or are stages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.graph.batch import with_samples
 from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.stage_graph import stage_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.search.islands.cuts import cuts_of
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from support.module_bodies import BATCH
@@ -27,6 +29,9 @@ RANKS: dict[int, list[tuple[int, ...]]] = {
     6: [(4, 2), (3, 3)],
     7: [(4, 3), (4, 2, 1)],
 }
+
+WIDTHS = {3: [(2, 1), (1, 2), (1, 1, 1)], 5: [(4, 1), (2, 3), (2, 1, 2)]}
+"""Of stages, by how many ranks they have in all."""
 
 
 @lru_cache(maxsize=16)
@@ -80,4 +85,47 @@ def drawn(source: str, ranks: int, number: int) -> IslandPlan:
             IslandPart(islands=(f"i{n}",), plan=plan, share=share)
             for n, (plan, share) in enumerate(zip(plans, shares, strict=True))
         ),
+    )
+
+
+def drawn_stage(draw: random.Random, graph: OperatorGraph, devices: int, micro: int) -> Plan:
+    """A random plan of a stage."""
+    cluster = Cluster.named("laptop").resized({"process": devices})
+    known = sorted({role for unit in units(graph) for role in unit.extents} | {"replica"})
+    while True:
+        roles = [draw.choice(("sample", *known)) for _ in factors(cluster)]
+        options = Options(zero=draw.randrange(4), micro_batches=micro)
+        layouts = [
+            Layout(tuple(role if role in unit.extents else "replica" for role in roles))
+            for unit in units(graph)
+        ]
+        try:
+            return Plan.of("drawn", graph, cluster, layouts, options)
+        except InputError:
+            continue
+
+
+def drawn_stages(source: str, widths: tuple[int, ...], number: int) -> IslandPlan:
+    """A random pipeline over islands of some widths."""
+    draw, graph = random.Random(f"{widths} {number}"), graph_of(source)
+    places = [cut.position for cut in cuts_of(graph)]
+    ends = [0, *sorted(draw.sample(places, len(widths) - 1)), len(graph.operators)]
+    micro = draw.choice((1, 2, 4))
+    plans = []
+    for stage, width in enumerate(widths):
+        names = [operator.name for operator in graph.operators[ends[stage] : ends[stage + 1]]]
+        plans.append(drawn_stage(draw, stage_graph(graph, names, f"{stage}"), width, micro))
+    link = Cluster.named("laptop").levels[0].links[0]
+    join = Link(name="join", per="island", out=link.out, into=link.into, latency=link.latency)
+    islands = tuple(Island(name=f"i{n}", cluster=plan.cluster) for n, plan in enumerate(plans))
+    return IslandPlan(
+        origin="drawn",
+        cluster=IslandCluster(name="ranks", islands=islands, join=(join,)),
+        batch=BATCH,
+        parts=tuple(
+            IslandPart(islands=(f"i{n}",), plan=plan, share=BATCH, stage=n)
+            for n, plan in enumerate(plans)
+        ),
+        micro_batches=micro,
+        inputs=tuple(tensor.name for tensor in graph.inputs),
     )

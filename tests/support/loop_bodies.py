@@ -30,6 +30,7 @@ from meshwright import parallelize
 from meshwright.base.errors import InputError
 from meshwright.plan.model import Plan
 from meshwright.run.launch.gpus import device_of_rank
+from meshwright.run.module import Parallelized
 
 BATCH, WIDTH = 8, 12
 WORDS = 11
@@ -161,6 +162,11 @@ LOOPS: dict[str, Callable[..., list[float]]] = {
 }
 
 
+def by_plan(net: Net, plan: Plan) -> Parallelized:
+    """A net where this rank computes."""
+    return parallelize(net, plan, device=device_of_rank())
+
+
 def told(action: Callable[[], object]) -> str:
     """What is said about a mistake; nothing if it is none."""
     try:
@@ -175,15 +181,25 @@ def looped(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
     return {name: _looped(plan) for name, plan in plans.items()}
 
 
-def _looped(plan: Plan) -> dict[str, Any]:
+def looped_on_device(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
+    """What depends on where ranks compute: the loops and states."""
+    return {name: _trained_and_saved(plan) for name, plan in plans.items()}
+
+
+def _trained_and_saved(plan: Plan) -> dict[str, Any]:
     outcomes: dict[str, Any] = {}
     for name, loop in LOOPS.items():
         try:
-            outcomes[name] = loop(parallelize(net_of(), plan))
+            outcomes[name] = loop(by_plan(net_of(), plan))
         except InputError as error:
             outcomes[name] = str(error)
-    outcomes["kinds"] = kinds(plan)
     outcomes["states"] = states(plan)
+    return outcomes
+
+
+def _looped(plan: Plan) -> dict[str, Any]:
+    outcomes = _trained_and_saved(plan)
+    outcomes["kinds"] = kinds(plan)
     outcomes["averages"] = averages(plan)
     outcomes["refused"] = refused(plan)
     outcomes["shares"] = shared(plan)
@@ -193,7 +209,7 @@ def _looped(plan: Plan) -> dict[str, Any]:
 def lined(plans: dict[str, Plan]) -> dict[str, dict[str, list[float]]]:
     """What each loop gives of sequences, by each plan."""
     return {
-        name: {kind: loop(parallelize(lines_of(), plan), LENGTH) for kind, loop in LOOPS.items()}
+        name: {kind: loop(by_plan(lines_of(), plan), LENGTH) for kind, loop in LOOPS.items()}
         for name, plan in plans.items()
     }
 
@@ -207,9 +223,7 @@ def looped_or_refused(plans: list[Plan]) -> list[dict[str, list[float]] | str]:
     outcomes: list[dict[str, list[float]] | str] = []
     for plan in plans:
         try:
-            outcomes.append(
-                {kind: loop(parallelize(net_of(), plan)) for kind, loop in LOOPS.items()}
-            )
+            outcomes.append({kind: loop(by_plan(net_of(), plan)) for kind, loop in LOOPS.items()})
         except InputError as error:
             outcomes.append(str(error))
     return outcomes
@@ -221,7 +235,7 @@ def looped_alone() -> dict[str, list[float]]:
 
 def kinds(plan: Plan) -> tuple[bool, list[str]]:
     """Whether parameters are DTensors of the plain shapes, and their names."""
-    model, plain = parallelize(net_of(), plan), dict(net_of().named_parameters())
+    model, plain = by_plan(net_of(), plan), dict(net_of().named_parameters())
     named = dict(model.named_parameters())
     whole = all(
         parameter.shape == plain[name].shape for name, parameter in named.items() if name in plain
@@ -232,12 +246,14 @@ def kinds(plan: Plan) -> tuple[bool, list[str]]:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+    return one.keys() == other.keys() and all(
+        torch.equal(one[k].cpu(), other[k].cpu()) for k in one
+    )
 
 
 def states(plan: Plan) -> dict[str, bool]:
     """Whether states go out and in as they are."""
-    model = parallelize(net_of(), plan)
+    model = by_plan(net_of(), plan)
     trained(model, torch.optim.SGD(model.parameters(), 0.5), False)
     before = model.whole_state(to_rank=None)
     assert before is not None
@@ -247,7 +263,7 @@ def states(plan: Plan) -> dict[str, bool]:
     path = [tempfile.mkdtemp()]
     dist.broadcast_object_list(path)
     state_dict_saver.save({"model": model.state_dict()}, checkpoint_id=Path(path[0]) / "own")
-    other = parallelize(net_of(), plan)
+    other = by_plan(net_of(), plan)
     state = {"model": other.state_dict()}
     state_dict_loader.load(state, checkpoint_id=Path(path[0]) / "own")
     other.load_state_dict(state["model"])
@@ -274,7 +290,7 @@ def masked(plans: list[Plan]) -> list[list[float]]:
         for seed in (7, 7, 8):
             net = net_of(0.5)
             torch.manual_seed(seed + 100 * dist.get_rank())
-            model = parallelize(net, plan, device=device_of_rank())
+            model = by_plan(net, plan)
             losses.append(model(*batch_of()).item())
         losses += [model(*batch_of()).item() for _ in range(2)]
         losses_by_plan.append(losses)
@@ -283,7 +299,7 @@ def masked(plans: list[Plan]) -> list[list[float]]:
 
 def averages(plan: Plan) -> tuple[float, str]:
     """The loss of averaged weights (EMA), and what is said of calling the copy."""
-    model = parallelize(net_of(), plan)
+    model = by_plan(net_of(), plan)
     average: Any = AveragedModel(model, multi_avg_fn=EMA)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     for step in range(2):
@@ -332,7 +348,7 @@ class Samples(torch.utils.data.Dataset[tuple[Tensor, ...]]):
 
 def shared(plan: Plan, workers: int = 0) -> tuple[int, int, list[float]]:
     """Shares of the data, samples that were read, and losses with a DistributedSampler."""
-    samples, model = Samples(), parallelize(net_of(), plan)
+    samples, model = Samples(), by_plan(net_of(), plan)
     shares, share = model.data_share
     sampler: Any = DistributedSampler(samples, shares, share, shuffle=False)
     loader = DataLoader(samples, BATCH // shares, sampler=sampler, num_workers=workers)
@@ -357,7 +373,7 @@ def refused(plan: Plan) -> dict[str, str]:
     """What is said of what no plan does."""
     net = net_of()
     before = torch.optim.SGD(net.parameters(), 0.1)
-    model = parallelize(net, plan)
+    model = by_plan(net, plan)
     tokens, scale, targets = batch_of()
     loss = model(tokens, scale, targets)
     loss.backward(retain_graph=True)

@@ -151,11 +151,6 @@ def parallelize_islands(
             f"start {counted(total, 'rank')} with torchrun, and init_process_group",
         )
     backend = str(dist.get_backend())
-    if plan.stages > 1 and backend != "gloo":
-        raise InputError(
-            f"the plan has {plan.stages} stages on islands, and ranks talk by {backend}",
-            "stages on islands run on gloo ranks only",
-        )
     loss_law(plan.parts[-1].plan.graph)
     rank = dist.get_rank()
     number = next(n for n, members in enumerate(ranks) if rank in members)

@@ -211,7 +211,7 @@ def parallelize_stages(
             [ranks[n] for n in stages],
             rank,
             PrefixStore("_".join(map(str, stages)), store),
-            "gloo",
+            str(dist.get_backend()),
             names,
         )
         for stages, names in tied_weights(plan)

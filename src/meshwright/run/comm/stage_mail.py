@@ -5,7 +5,8 @@ rank of the part that wants them.
 A tensor is cut, as a row of numbers, into as many chunks as the larger of both parts has ranks.
 Each chunk goes from one rank to one other, and those who received gather them inside of their
 island: so each byte crosses the links between islands once, through the ports of all ranks of the
-smaller part. Gradients go back the same way. What is sent is under way until `finish`.
+smaller part. Gradients go back the same way. What is sent is under way until `finish`. Between
+islands all travels by gloo, from GPUs through the memory of their hosts.
 """
 
 from __future__ import annotations
@@ -90,11 +91,12 @@ class StageMail:
         chunks = torch.split(flat, list(self._sizes(link)))
         for chunk, (sender, receiver) in zip(chunks, self._pairs(link, backward), strict=True):
             if sender == self.rank and len(chunk):
-                work = self._group.send([chunk], receiver, BACK if backward else THERE)
-                self._leaving.append((work, chunk))
+                on_host = chunk.cpu()
+                work = self._group.send([on_host], receiver, BACK if backward else THERE)
+                self._leaving.append((work, on_host))
 
     def receive(self, link: StageLink, *, backward: bool = False) -> Tensor:
-        """The chunks that come to this rank, in a row."""
+        """The chunks that come to this rank, in a row, on the host."""
         sizes, pairs = self._sizes(link), self._pairs(link, backward)
         dtype = torch_dtype(link.spec.dtype)
         chunks = [torch.empty(0, dtype=dtype)]
