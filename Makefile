@@ -44,8 +44,8 @@ gpu-test: BARE := -p no:benchmark
 gpu-test: export PYTHONPATH := src:$(PYTHONPATH)
 gpu-test:
 	$(subst $(BIN)/python,$(PYTHON),$(WARM))
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and not alone" $(SLOWEST) -n 4 --dist worksteal $(BARE)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and alone" $(SLOWEST) $(BARE)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -v -m "gpu and not alone" $(SLOWEST) -n 4 --dist worksteal $(BARE)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -v -m "gpu and alone" $(SLOWEST) $(BARE)
 
 check: $(VENV)/.developer
 	$(BIN)/ruff format --check .

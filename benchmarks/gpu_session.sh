@@ -6,9 +6,9 @@
 #     benchmarks/gpu_session.sh [FOLDER] [SECONDS OF EACH CAMPAIGN] [SECONDS OF ALL]
 #
 # As root, with PyTorch's python3 first on the PATH; packages that it lacks (msgspec, pyroute2,
-# pytest, pytest-xdist, hypothesis) are found on PYTHONPATH. A suite whose log in the folder is green
-# is not run again; SUITE=0 leaves it out. Campaigns go on where results in the folder, or beside
-# this script, end. COMPARE=1: also what ranks take without MPS.
+# pytest, pytest-xdist, hypothesis) are found on PYTHONPATH. What passed by a log of the suite in the
+# folder is not run again; SUITE=0 leaves it out. Campaigns go on where results in the folder, or
+# beside this script, end. COMPARE=1: also what ranks take without MPS.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-${OUT:-/tmp/gpu_session}} seconds=${2:-120} all=${3:-1800}
@@ -31,13 +31,23 @@ stage() { # a limit in seconds, then a command: what it prints, how it ended and
 
 suite() { # Both halves, whatever becomes of the first; MPS is started by the suite.
   local log=$out/gpu_test.log
-  [ "${SUITE:-1}" != 0 ] && ! green "$log" || return
-  stage "$all" env -u CUDA_MPS_PIPE_DIRECTORY -u CUDA_MPS_LOG_DIRECTORY \
-    make -i gpu-test PYTHON=python3 | tee "$log"
-  green "$log" && echo "the GPU suite is green" || echo "the GPU suite is NOT green: see $log"
+  [ "${SUITE:-1}" != 0 ] || return
+  touch "$log"
+  [ -n "$(left "$log")" ] && stage "$all" env -u CUDA_MPS_PIPE_DIRECTORY -u CUDA_MPS_LOG_DIRECTORY \
+    PYTEST_ADDOPTS="$(passed "$log" | sort -u | sed 's/^/--deselect=/' | tr '\n' ' ')" \
+    make -i gpu-test PYTHON=python3 | tee -a "$log"
+  left "$log" >"$out/gpu_test_left"
+  echo "tests of the GPU suite that have not passed: $(wc -l <"$out/gpu_test_left")"
 }
 
-green() { grep -qs '^== ended with 0 ' "$1" && ! grep -q '(ignored)$' "$1"; }
+left() { # Tests that have not passed.
+  comm -23 <(python3 -m pytest tests/gpu -m gpu --collect-only -q -p no:benchmark | grep :: | sort) \
+    <(passed "$1" | sort -u)
+}
+
+passed() { # Names of tests, as pytest says them of one process and of several workers.
+  sed -n -e 's/^\[gw[0-9]*\].* PASSED \(tests[^ ]*\).*/\1/p' -e 's/^\(tests[^ ]*\) PASSED.*/\1/p' "$1"
+}
 
 latency() { stage 60 python3 benchmarks/nccl_latency.py "$@"; }
 

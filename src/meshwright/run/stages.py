@@ -126,7 +126,8 @@ class OnStages(NamesOnly):
                 f"{', '.join(named) or 'none'} by name",
                 f"give {', '.join(names)} in this order",
             )
-        values = dict(zip(names, inputs, strict=False)) | dict(named)
+        batch = dict(zip(names, inputs, strict=False)) | dict(named)
+        values = {name: value.to(self.executor.device) for name, value in batch.items()}
         for name, planned in self._inputs.items():
             if tuple(values[name].shape) != planned.shape:
                 raise InputError(
