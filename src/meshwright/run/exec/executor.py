@@ -37,7 +37,7 @@ from meshwright.run.exec.output_gather import OutputGather, Pieces
 from meshwright.run.exec.parameters import Parameters
 from meshwright.run.exec.recording import Kind, Recorder
 from meshwright.run.exec.segments import Compiled, Compiler, Leaf
-from meshwright.run.exec.tape import Taped, entered, gradients, segment_tape
+from meshwright.run.exec.tape import Arrive, Taped, entered, gradients, segment_tape
 from meshwright.run.health.pulse import Pulse, null_pulse
 from meshwright.run.launch.gpus import init_autograd_cuda_context
 
@@ -107,6 +107,8 @@ class Executor:
         """Buckets whose gradients are summed with other ranks."""
         self._dropped = last_uses(self.script.parallel, self.instructions, self._segment)
         self.seed, self.exact = 0, exact
+        several = plan.options.micro_batches > 1
+        self._accumulate: Arrive | None = self._add_parameter if several else None
         self._moment = DrawMoment(0, 0)
         self._kept: Pieces = {}
         """What was made in the last step of the tensors that are returned."""
@@ -309,7 +311,7 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             arrived = [self._arrived(leaf, instruction) for leaf in leaves]
-            values = list(entered(leaves, arrived, self._leave_parameter))
+            values = list(entered(leaves, arrived, self._accumulate))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
@@ -365,8 +367,12 @@ class Executor:
         with self.recorder.timed("backward", self.script.name_of(instruction.number)):
             leaf_gradients = gradients(kept, arriving)
         for (leaf, _), gradient in zip(compiled.leaves, leaf_gradients, strict=True):
-            if leaf.return_ is not None and gradient is not None and not leaf.parameter:
+            if leaf.return_ is None or gradient is None:
+                continue
+            if not leaf.parameter:
                 self._leave(leaf, instruction.micro_batch, gradient)
+            elif self._accumulate is None:
+                self._left.add((leaf.return_, 0), gradient)
 
     def _gradient(self, name: str, micro: int) -> Tensor | None:
         """The gradient of a tensor that was made here, from all its readers."""
@@ -387,14 +393,10 @@ class Executor:
         else:
             self._gradients.add((leaf.tensor, micro), gradient)
 
-    def _leave_parameter(self, leaf: Leaf, gradient: Tensor) -> Tensor:
+    def _add_parameter(self, leaf: Leaf, gradient: Tensor) -> Tensor:
         """Add the gradient of a parameter to those of the micro-batches before."""
         assert leaf.return_ is not None
-        key = leaf.return_, 0
-        if self.script.plan.options.micro_batches > 1:
-            return self._left.accumulate(key, gradient)
-        self._left.add(key, gradient)
-        return gradient
+        return self._left.accumulate((leaf.return_, 0), gradient)
 
     def _bring(self, instruction: Instruction) -> None:
         return_ = self.script.parallel.returns[instruction.number]

@@ -2,7 +2,7 @@
 enter the segment and its outputs. Leaves: a `Taped`, and from it the gradients of what entered.
 
 Kept are edges of autograd's graph, not tensors: what lies between two segments is in memory only
-for as long as an operator has saved it, as if there were no segments.
+for as long as an operator has saved it, as if there were no segments. Parameters stay anyhow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meshwright.run.exec.segments import Leaf
 class Taped(NamedTuple):
     """Where gradients enter and leave the backward pass of a segment; None where none does."""
 
-    leaves: tuple[GradientEdge | None, ...]
+    leaves: tuple[GradientEdge | Tensor | None, ...]
     outputs: tuple[GradientEdge | None, ...]
 
 
@@ -42,11 +42,13 @@ Arrive = Callable[[Leaf, Tensor], Tensor]
 """Takes the gradient of a parameter, and gives what is kept instead of it."""
 
 
-def entered(leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive) -> Iterator[Tensor]:
+def entered(
+    leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive | None
+) -> Iterator[Tensor]:
     """Values that enter a segment, ready to get gradients where any is wanted.
 
-    Gradients of parameters arrive while the backward pass goes on: with several micro-batches each
-    is in memory only until it is added to the sum of the others.
+    Gradients of parameters may arrive while the backward pass goes on: with several micro-batches
+    each is in memory only until it is added to the sum of the others.
     """
     anchor = torch.zeros((), requires_grad=True)
     for leaf, value in zip(leaves, values, strict=True):
@@ -55,7 +57,8 @@ def entered(leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive) ->
             yield value
         elif leaf.parameter:
             parameter = value.detach().requires_grad_()
-            parameter.register_hook(partial(arrive, leaf))  # type: ignore[no-untyped-call]
+            if arrive is not None:
+                parameter.register_hook(partial(arrive, leaf))  # type: ignore[no-untyped-call]
             yield parameter
         else:
             yield _Entered.apply(anchor, value.detach())  # type: ignore[no-untyped-call]
@@ -63,7 +66,8 @@ def entered(leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive) ->
 
 def segment_tape(values: Sequence[Tensor], outputs: Sequence[Tensor]) -> Taped:
     """What to keep of a segment that has run."""
-    return Taped(tuple(map(_edge, values)), tuple(map(_edge, outputs)))
+    leaves = (value if value.requires_grad and value.is_leaf else _edge(value) for value in values)
+    return Taped(tuple(leaves), tuple(map(_edge, outputs)))
 
 
 def _edge(tensor: Tensor) -> GradientEdge | None:
@@ -77,7 +81,7 @@ def gradients(tape: Taped, arriving: Sequence[Tensor | None]) -> tuple[Tensor | 
         for output, gradient in zip(tape.outputs, arriving, strict=True)
         if gradient is not None and output is not None
     ]
-    wanted = [leaf for leaf in tape.leaves if leaf is not None]
+    wanted: Any = [leaf for leaf in tape.leaves if leaf is not None]
     if not flowing or not wanted:
         return (None,) * len(tape.leaves)
     derivatives = iter(
