@@ -36,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_a_report_of_a_saved_plan(run: Run) -> None:
-    code, out, err = run("report", "plan.json", "--trace", "trace.json")
+    code, out, err = run("report", "plan.json", "--trace", "trace.json", "--budget", "1s")
     assert (code, err) == (0, "")
     assert out == "The report is in report.html; open it in a browser.\n"
     assert looks_like_report("report.html")

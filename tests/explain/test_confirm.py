@@ -47,7 +47,8 @@ operator sum: l: float32[] = sum(t)
 output l
 loss l""")
 PLAN = data_parallel(GRAPH, Cluster.named("flexflow-p100", node=2, gpu=1))
-LITTLE = Budget(proposals=5)
+LITTLE = Budget(seconds=Seconds(1.0), proposals=5)
+"""Not all plans of the small graph, which no number of proposals forbids."""
 
 
 @pytest.fixture(scope="module")
