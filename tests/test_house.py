@@ -91,6 +91,15 @@ def test_no_two_classes_have_the_same_name() -> None:
     assert {name: paths for name, paths in files.items() if len(paths) > 1} == {}
 
 
+def test_no_two_modules_have_the_same_name() -> None:
+    """But for verbs of the command line, which are called for what they do."""
+    files: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        if not path.stem.startswith("__") and "verbs" not in path.parts:
+            files.setdefault(path.stem, []).append(str(path.relative_to(SOURCE)))
+    assert {name: paths for name, paths in files.items() if len(paths) > 1} == {}
+
+
 DIALECT = {
     "Alone", "Bench", "Board", "Bundle", "Desk", "Field", "Found", "Frame", "Game", "Joined",
     "Joint", "Kept", "Lane", "Leg", "Lookout", "Lying", "Outlook", "Planned", "Port", "Problem",
