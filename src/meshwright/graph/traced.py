@@ -53,6 +53,11 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
         """The mode in words."""
         return "training" if self.training else "evaluation"
 
+    @property
+    def settings(self) -> dict[str, dict[str, str]]:
+        """Those of every module, by its path."""
+        return {path: dict(group.settings) for group in self.modules for path in group.paths}
+
     def difference(self, other: Traced) -> str | None:
         """The first thing in which another module differs from this, with both values.
 

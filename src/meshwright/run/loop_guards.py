@@ -13,7 +13,7 @@ from meshwright.base.errors import InputError
 from meshwright.capture.trace.user_backward import refuse_parameter_hooks
 from meshwright.graph.traced import Traced
 from meshwright.run.exec.executor import Executor
-from meshwright.run.module_tree import hooked, standing
+from meshwright.run.module_tree import standing
 from meshwright.run.state.state_dicts import named_pieces
 
 
@@ -86,18 +86,4 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
             raise InputError(
                 f"{name!r} is another parameter now, which the plan's steps do not read",
                 "tie weights and replace layers before the model is captured and planned for",
-            )
-    for name in hooked(module):
-        raise InputError(
-            f"module {name!r} has a hook, which a plan's step does not call",
-            "hang forward hooks that change outputs on the model before it is captured, and "
-            "others on the whole module",
-        )
-    for name, part in module.named_modules():
-        if part.training is not module.training:
-            raise InputError(
-                f"module {name!r} is put into "
-                f"{'training' if part.training else 'evaluation'} mode by itself, and a "
-                "plan's step has one mode",
-                "put it there before the model is captured and given to parallelize",
             )
