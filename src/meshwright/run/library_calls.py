@@ -5,7 +5,7 @@ modules that run by a plan. Leaves: the same functions, which know such modules.
   whatever the plan; of some of them PyTorch's own where it is right, and else a sentence.
 - `GradScaler` skips a step on all ranks if one rank's gradients overflow.
 - `get_model_state_dict` and `set_model_state_dict` of a full state mean all of the model, also
-  where stages are on other ranks.
+  where stages are on other ranks; those of optimizers are in `run.state.optimizer_calls`.
 - An optimizer that was made from the plain model's parameters, which get no gradients, is refused
   when it is asked for a step, in which it would do nothing; so is L-BFGS across stages.
 - `item()` of a DTensor that is a pending sum, as of its norm, is of the sum: PyTorch gives this
@@ -40,6 +40,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from meshwright.base.errors import InputError
 from meshwright.run.exec.parameters import local_part
 from meshwright.run.state.gradient_norms import TINY
+from meshwright.run.state.optimizer_calls import patch_optimizer_states
 
 
 class PiecedTensor(Protocol):
@@ -73,6 +74,7 @@ def patch_torch_functions(module: PiecedTensor, instead_of: nn.Module) -> None:
         _teach_norms()
         _teach_scaler()
         _teach_states()
+        patch_optimizer_states(_known)
         _teach_items()
         _teach_optimizers()
     _known.add(module)
