@@ -23,6 +23,9 @@ CHANGING = "changes in every call"
 MODE = "mode"
 """The setting of a module that evaluates in a model that is trained, as a frozen teacher does."""
 
+EVALUATION = "evaluation"
+"""What that setting says; an attribute that a module calls `mode`, as an LSTM does, says other."""
+
 NOT_SET = {MODE: "the model's"}
 """What is said of settings that a module does not have."""
 

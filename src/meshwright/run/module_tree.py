@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
 from meshwright.capture.trace.settings import OF_TORCH, configured, constant_text, settings_of
-from meshwright.graph.traced import CHANGING, MODE, Traced
+from meshwright.graph.traced import CHANGING, EVALUATION, MODE, Traced
 
 HOOKS = (
     "_forward_hooks",
@@ -65,7 +65,9 @@ class PlanModule(nn.Module):
         self.training = model.training
         self._parts = {path: part for path, part in self.named_modules() if path}
         planned = {} if traced is None else traced.settings
-        self._evaluating = {path for path in self._parts if MODE in planned.get(path, {})}
+        self._evaluating = {
+            path for path in self._parts if planned.get(path, {}).get(MODE) == EVALUATION
+        }
         if model.training:
             self._evaluating |= {path for path, part in self._parts.items() if not part.training}
         self._settings = tuple(

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from meshwright.capture.operators.source_lines import is_user_file
-from meshwright.graph.traced import CHANGING, MODE, Alike, Settings
+from meshwright.graph.traced import CHANGING, EVALUATION, MODE, Alike, Settings
 
 OF_TORCH = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
@@ -64,7 +64,7 @@ def settings_of(model: nn.Module, changing: Changing = ()) -> dict[str, tuple[st
 
     def settings(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
         if model.training and not module.training:
-            yield MODE, "evaluation"
+            yield MODE, EVALUATION
         yield from _settings(module, {name for at, name in changing if at == path}, described_ids)
 
     return {
