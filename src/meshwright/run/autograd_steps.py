@@ -8,13 +8,14 @@ A step with targets (`LossStep`) runs forward and backward at once, micro-batch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function
+from torch.distributed.tensor import DTensor
 
 from meshwright.base.errors import InputError
 from meshwright.run.exec.executor import Executor
@@ -33,6 +34,8 @@ class Around(NamedTuple):
     """Whether inputs are this rank's share of the samples."""
     nothing: nn.Parameter | None
     """The parameter of a rank that has none."""
+    everywhere: bool = True
+    """Whether every rank has a part of every parameter."""
 
 
 class Apart(NamedTuple):
@@ -66,7 +69,7 @@ class LossStep(Function):
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[None, ...]:
         """Hand out gradients."""
         _refuse_again(ctx)
-        loss, *outputs = arriving
+        loss, *outputs = _plain(ctx, arriving)
         if any(gradient is not None for gradient in outputs):
             raise InputError(
                 "a gradient came for an output of a call that was given its targets: its backward "
@@ -98,16 +101,30 @@ class OutputStep(Function):
         """Run the backward pass, and hand out gradients."""
         _refuse_again(ctx)
         apart: Apart = ctx.apart
+        gradients: Any = tuple(_plain(ctx, arriving))
         with apart.watched():
-            apart.judge(arriving, ctx.share)
-            apart.executor.backward(ctx.waiting, arriving, apart.returning, share=ctx.share)
+            apart.judge(gradients, ctx.share)
+            apart.executor.backward(ctx.waiting, gradients, apart.returning, share=ctx.share)
         ctx.gradients, ctx.waiting = _taken(apart.executor), None
         _hand_out(ctx)
         return (None,) * 4
 
 
 def _note(ctx: Any, around: Around) -> None:
-    ctx.handed_out, ctx.nothing = False, around.nothing
+    ctx.handed_out, ctx.nothing, ctx.everywhere = False, around.nothing, around.everywhere
+
+
+def _plain(ctx: Any, arriving: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Gradients as plain tensors: they are DTensors where users add terms of parameters."""
+    gradients = list(arriving)
+    if any(isinstance(gradient, DTensor) for gradient in gradients) and not ctx.everywhere:
+        raise InputError(
+            "a term of the loss is computed of parameters (a penalty), and ranks of this plan have "
+            "parameters that others do not have: each would add another term",
+            "leave it to the optimizer (weight_decay), or plan without pipeline stages and idle "
+            "devices",
+        )
+    return [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in gradients]
 
 
 def _taken(executor: Executor) -> list[tuple[Any, Tensor]]:

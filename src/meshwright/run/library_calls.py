@@ -76,6 +76,9 @@ def patch_torch_functions(module: PiecedTensor, instead_of: nn.Module) -> None:
         _teach_states()
         patch_optimizer_states(_known)
         _teach_items()
+        # Plain tensors, as masks and noise, are the same on all ranks: DTensors take their part.
+        dispatcher: Any = DTensor._op_dispatcher
+        dispatcher._allow_implicit_replication = True
         _teach_optimizers()
     _known.add(module)
     for parameter in instead_of.parameters():

@@ -165,7 +165,7 @@ class Parallelized(PlanModule):
 
     def _loss(self, entered: Entered) -> tuple[Tensor, Sequence[Tensor]]:
         """The loss of a batch, and what is returned with it."""
-        around = Around(self.executor, self.training, entered.share, self._nothing)
+        around = self._around(entered)
         outputs: Sequence[Tensor] = ()
         with self._own_draws():
             if torch.is_grad_enabled():
@@ -178,10 +178,14 @@ class Parallelized(PlanModule):
         self._ended()
         return loss, outputs
 
+    def _around(self, entered: Entered) -> Around:
+        everywhere = self._norms.everywhere
+        return Around(self.executor, self.training, entered.share, self._nothing, everywhere)
+
     def _outputs(self, entered: Entered) -> Sequence[Tensor]:
         """What the model returns for a batch without targets."""
         apart = self._passes_apart()
-        around = Around(self.executor, self.training, entered.share, self._nothing)
+        around = self._around(entered)
         with self._own_draws():
             if torch.is_grad_enabled():
                 step: Any = OutputStep

@@ -81,7 +81,10 @@ class ParameterPiece:
     @property
     def accumulated(self) -> Tensor | None:
         """What users have as its gradient, of this rank's numbers."""
-        gradient = self.parameter.grad
+        gradient, parameter = self.parameter.grad, self.parameter
+        if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+            # Of a term that users compute of parameters, as a penalty, it may lie otherwise.
+            gradient = gradient.detach().redistribute(placements=parameter.placements)
         return None if gradient is None else local_part(gradient).view(self.seen.shape)
 
     def hand_out(self, gradient: Tensor) -> None:
