@@ -12,7 +12,7 @@ from meshwright.lower.traffic import sent_bytes_of
 from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies
-from support import state_dict_bodies
+from support import parameter_bodies, state_dict_bodies
 from support.frozen_bodies import freezing
 from support.loop_plans import (
     FROZEN,
@@ -79,6 +79,32 @@ def test_state_dicts_of_optimizers_go_from_plan_to_plan() -> None:
         for outcome in results:
             for kind, losses in outcome.items():
                 assert losses == pytest.approx(plain, rel=1e-9), kind
+
+
+def test_loops_compute_with_parameters_as_on_one_device() -> None:
+    alone = parameter_bodies.alone()
+    plans = {name: PLANS[name] for name in ("dp 2", "tp 2", "zero 3")}
+    for results in run_ranks(parameter_bodies.by_plans, plans, ranks=2):
+        assert isinstance(results, dict)
+        for name, outcome in results.items():
+            for loop, numbers in alone.items():
+                assert outcome[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
+
+
+def test_what_is_computed_with_parts_of_parameters_is_told() -> None:
+    plans = {name: PLANS[name] for name in ("pp 2", "zero 3")}
+    for said in run_ranks(parameter_bodies.refused, plans, ranks=2):
+        assert isinstance(said, dict)
+        for what, sentence in {
+            "penalty": "a term of the loss is computed of parameters",
+            "row": "a part of a tensor that is cut over ranks is written",
+            "Adafactor": "Adafactor asks of parameters that are cut",
+            "Rprop": "Rprop asks of parameters that are cut",
+            "LBFGS": "LBFGS asks of parameters that are cut over ranks in unequal pieces",
+            "autograd.grad": "torch.autograd.grad is asked for gradients of a plan's parameters",
+            "around": "DistributedDataParallel is put around a module that runs by a plan",
+        }.items():
+            assert sentence in said[what], what
 
 
 LINED = {

@@ -34,8 +34,6 @@ class Around(NamedTuple):
     """Whether inputs are this rank's share of the samples."""
     nothing: nn.Parameter | None
     """The parameter of a rank that has none."""
-    everywhere: bool = True
-    """Whether every rank has a part of every parameter."""
 
 
 class Apart(NamedTuple):
@@ -69,7 +67,7 @@ class LossStep(Function):
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[None, ...]:
         """Hand out gradients."""
         _refuse_again(ctx)
-        loss, *outputs = _plain(ctx, arriving)
+        loss, *outputs = _plain(arriving)
         if any(gradient is not None for gradient in outputs):
             raise InputError(
                 "a gradient came for an output of a call that was given its targets: its backward "
@@ -101,7 +99,7 @@ class OutputStep(Function):
         """Run the backward pass, and hand out gradients."""
         _refuse_again(ctx)
         apart: Apart = ctx.apart
-        gradients: Any = tuple(_plain(ctx, arriving))
+        gradients: Any = tuple(_plain(arriving))
         with apart.watched():
             apart.judge(gradients, ctx.share)
             apart.executor.backward(ctx.waiting, gradients, apart.returning, share=ctx.share)
@@ -111,19 +109,11 @@ class OutputStep(Function):
 
 
 def _note(ctx: Any, around: Around) -> None:
-    ctx.handed_out, ctx.nothing, ctx.everywhere = False, around.nothing, around.everywhere
+    ctx.handed_out, ctx.nothing = False, around.nothing
 
 
-def _plain(ctx: Any, arriving: Iterable[Tensor | None]) -> list[Tensor | None]:
+def _plain(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
     """Gradients as plain tensors: they are DTensors where users add terms of parameters."""
-    gradients = list(arriving)
-    if any(isinstance(gradient, DTensor) for gradient in gradients) and not ctx.everywhere:
-        raise InputError(
-            "a term of the loss is computed of parameters (a penalty), and ranks of this plan have "
-            "parameters that others do not have: each would add another term",
-            "leave it to the optimizer (weight_decay), or plan without pipeline stages and idle "
-            "devices",
-        )
     return [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in gradients]
 
 

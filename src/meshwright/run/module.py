@@ -48,10 +48,12 @@ from meshwright.run.health.watchdog import LIMIT, Watchdog
 from meshwright.run.launch.gpus import placed
 from meshwright.run.library_calls import patch_torch_functions
 from meshwright.run.loop_guards import (
+    as_no_grad,
     refuse_autocast,
     refuse_changed_parameters,
     refuse_other_mode,
     refuse_other_place,
+    refuse_penalty,
 )
 from meshwright.run.module_tree import PlanModule
 from meshwright.run.returned_values import Returning
@@ -111,6 +113,10 @@ class Parallelized(PlanModule):
         self._counters = counters(executor.script.plan, executor.buffers)
         self._draws = not executor.exact and any(map(draws, graph.operators))
         self._nothing: nn.Parameter | None = None
+        if not self._norms.everywhere:
+            for piece in executor.parameters.pieces.values():
+                if piece.parameter.requires_grad:
+                    piece.parameter.register_hook(refuse_penalty)  # type: ignore[no-untyped-call]
         pieces = {name: piece.parameter for name, piece in named_pieces(executor)}
         self.stand_for(model, pieces, executor.buffers, graph.traced)
         if not any(parameter.requires_grad for parameter in self.parameters()):
@@ -141,15 +147,17 @@ class Parallelized(PlanModule):
         samples (`data_share`); arguments by order or by name. With targets, where the plan has a
         loss function: the loss. Without them: outputs, of which a loss outside can be computed.
         """
-        entered = self._entered(inputs, named)
-        if entered.complete and not self._returning.never_loss:
-            loss, outputs = self._loss(entered)
-            return self._returning.of_loss(loss, outputs)
-        return self._returning.of_outputs(self._outputs(entered))
+        with as_no_grad():
+            entered = self._entered(inputs, named)
+            if entered.complete and not self._returning.never_loss:
+                loss, outputs = self._loss(entered)
+                return self._returning.of_loss(loss, outputs)
+            return self._returning.of_outputs(self._outputs(entered))
 
     def loss(self, *inputs: object, **named: object) -> Tensor:
         """The loss of a batch alone, whatever the model returns."""
-        return self._loss(self._entered(inputs, named))[0]
+        with as_no_grad():
+            return self._loss(self._entered(inputs, named))[0]
 
     def _entered(self, inputs: Sequence[object], named: Mapping[str, object]) -> Entered:
         refuse_autocast(self.executor.device)
@@ -179,8 +187,7 @@ class Parallelized(PlanModule):
         return loss, outputs
 
     def _around(self, entered: Entered) -> Around:
-        everywhere = self._norms.everywhere
-        return Around(self.executor, self.training, entered.share, self._nothing, everywhere)
+        return Around(self.executor, self.training, entered.share, self._nothing)
 
     def _outputs(self, entered: Entered) -> Sequence[Tensor]:
         """What the model returns for a batch without targets."""
