@@ -75,6 +75,13 @@ def refuse_other_place(
         )
 
 
+def refuse_penalties(executor: Executor) -> None:
+    """Refuse them where ranks have other parameters."""
+    for piece in executor.parameters.pieces.values():
+        if piece.parameter.requires_grad:
+            piece.parameter.register_hook(refuse_penalty)  # type: ignore[no-untyped-call]
+
+
 def refuse_penalty(_: Tensor) -> None:
     """Refuse a gradient that comes to a parameter of what users compute of it; a plan's own are
     handed out without autograd.

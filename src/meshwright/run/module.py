@@ -53,7 +53,7 @@ from meshwright.run.loop_guards import (
     refuse_changed_parameters,
     refuse_other_mode,
     refuse_other_place,
-    refuse_penalty,
+    refuse_penalties,
 )
 from meshwright.run.module_tree import PlanModule
 from meshwright.run.returned_values import Returning
@@ -114,9 +114,7 @@ class Parallelized(PlanModule):
         self._draws = not executor.exact and any(map(draws, graph.operators))
         self._nothing: nn.Parameter | None = None
         if not self._norms.everywhere:
-            for piece in executor.parameters.pieces.values():
-                if piece.parameter.requires_grad:
-                    piece.parameter.register_hook(refuse_penalty)  # type: ignore[no-untyped-call]
+            refuse_penalties(executor)
         pieces = {name: piece.parameter for name, piece in named_pieces(executor)}
         self.stand_for(model, pieces, executor.buffers, graph.traced)
         if not any(parameter.requires_grad for parameter in self.parameters()):
