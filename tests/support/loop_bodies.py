@@ -360,8 +360,9 @@ def refused(plan: Plan) -> dict[str, str]:
     model = parallelize(net, plan)
     tokens, scale, targets = batch_of()
     loss = model(tokens, scale, targets)
+    graph = told(lambda: loss.backward(create_graph=True))
     loss.backward(retain_graph=True)
-    found = {"twice": told(loss.backward)}
+    found = {"graph": graph, "twice": told(loss.backward)}
     found["input"] = told(lambda: model(tokens, scale.requires_grad_(), targets))
     copy.deepcopy(model)
     inner = next(own for name, own in model.named_modules() if name)

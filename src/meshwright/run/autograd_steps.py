@@ -66,7 +66,7 @@ class LossStep(Function):
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[None, ...]:
         """Hand out gradients."""
-        _refuse_again(ctx)
+        _refuse_more(ctx)
         loss, *outputs = _plain(arriving)
         if any(gradient is not None for gradient in outputs):
             raise InputError(
@@ -97,7 +97,7 @@ class OutputStep(Function):
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[None, ...]:
         """Run the backward pass, and hand out gradients."""
-        _refuse_again(ctx)
+        _refuse_more(ctx)
         apart: Apart = ctx.apart
         gradients: Any = tuple(_plain(arriving))
         with apart.watched():
@@ -128,7 +128,14 @@ def _taken(executor: Executor) -> list[tuple[Any, Tensor]]:
     return gradients  # type: ignore[return-value]
 
 
-def _refuse_again(ctx: Any) -> None:
+def _refuse_more(ctx: Any) -> None:
+    """Refuse a second backward pass, and a graph of this one, which no step has."""
+    if torch.is_grad_enabled():
+        raise InputError(
+            "backward is asked to create_graph, and a plan's gradients have none: terms that are "
+            "computed of them would not train",
+            "compute them in the model's forward, by torch.func.grad, before it is captured",
+        )
     if ctx.handed_out:
         raise InputError(
             "backward was called again on a loss whose gradients were handed out",
