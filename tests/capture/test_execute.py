@@ -20,6 +20,7 @@ from meshwright.capture.source.example import Example, Step
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
 from meshwright.graph.check import check
+from meshwright.sharding.micro_batches import supports_micro_batches
 
 SEED = 1
 
@@ -265,6 +266,44 @@ def test_bags(mode: str) -> None:
     assert [operator.inputs for operator in equal.operators] == [("weight", "input")]
     assert_same(Example(model=bag, inputs=(rows,)))
     assert_same(Example(model=bag, inputs=(rows.flatten(), torch.tensor([0, 3, 3]))))
+
+
+def test_bags_with_weights_are_rows_too() -> None:
+    torch.manual_seed(0)
+
+    class Weighted(nn.EmbeddingBag):
+        def forward(self, rows: Tensor, weights: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(rows, per_sample_weights=weights)
+
+    bag = Weighted(6, 3, mode="sum")
+    example = Example(model=bag, inputs=(torch.randint(0, 6, (4, 2)), torch.rand(4, 2)))
+    (operator,) = capture(example).operators
+    assert operator.inputs == ("weight", "rows", None, "weights")
+    assert_same(example)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: torch.cov(x @ w, correction=0) + torch.corrcoef(w),
+        lambda x, w: torch.combinations((x @ w)[0], 3) @ w[:3],
+        lambda x, w: torch.combinations(w[0], with_replacement=True).sum(0) * x[:, :2],
+    ],
+)
+def test_what_looks_at_values_that_shapes_decide(function: Any) -> None:
+    torch.manual_seed(0)
+    assert_same(Example(model=Forward(function), inputs=(torch.randn(4, 4),)))
+
+
+def test_memory_made_like_a_tensor_has_nothing_of_its_samples() -> None:
+    class DropPath(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = x.new_empty((len(x), 1)).bernoulli_(0.8)
+            return super().forward(x) * mask.div_(0.8)
+
+    graph = capture(Example(model=DropPath(4, 4), inputs=(torch.rand(8, 4),)))
+    assert graph.operators[0].inputs == ()
+    assert supports_micro_batches(graph, 4)
 
 
 def test_one_tensor_given_twice_enters_twice() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from meshwright.lower.traffic import sent_bytes_of
 from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies
+from support import parameter_bodies, state_dict_bodies
 from support.frozen_bodies import freezing
 from support.loop_plans import (
     FROZEN,
@@ -63,6 +66,45 @@ def test_loops_are_those_of_one_device(ranks: int, alone: dict[str, list[float]]
             shares = SHARES.get(name, 1)
             assert outcome["shares"][:2] == (shares, 3 * bodies.BATCH // shares), name
             assert outcome["shares"][2] == pytest.approx(plain, rel=1e-9), name
+
+
+def test_state_dicts_of_optimizers_go_from_plan_to_plan() -> None:
+    model = bodies.Alone()
+    optimizer = state_dict_bodies.grouped(model)
+    plain = [loss for first in (0, 2) for loss in state_dict_bodies.steps(model, optimizer, first)]
+    names = ("pp 2", "dp 2", "pp 2", "zero 3")
+    pairs = [(PLANS[one], PLANS[other]) for one, other in itertools.pairwise(names)]
+    for results in run_ranks(state_dict_bodies.resumed, pairs, ranks=2):
+        assert isinstance(results, list)
+        for outcome in results:
+            for kind, losses in outcome.items():
+                assert losses == pytest.approx(plain, rel=1e-9), kind
+
+
+def test_loops_compute_with_parameters_as_on_one_device() -> None:
+    alone = parameter_bodies.alone()
+    plans = {name: PLANS[name] for name in ("dp 2", "tp 2", "zero 3")}
+    for results in run_ranks(parameter_bodies.by_plans, plans, ranks=2):
+        assert isinstance(results, dict)
+        for name, outcome in results.items():
+            for loop, numbers in alone.items():
+                assert outcome[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
+
+
+def test_what_is_computed_with_parts_of_parameters_is_told() -> None:
+    plans = {name: PLANS[name] for name in ("pp 2", "zero 3")}
+    for said in run_ranks(parameter_bodies.refused, plans, ranks=2):
+        assert isinstance(said, dict)
+        for what, sentence in {
+            "penalty": "a term of the loss is computed of parameters",
+            "row": "a part of a tensor that is cut over ranks is written",
+            "Adafactor": "Adafactor asks of parameters that are cut",
+            "Rprop": "Rprop asks of parameters that are cut",
+            "LBFGS": "LBFGS asks of parameters that are cut over ranks in unequal pieces",
+            "autograd.grad": "torch.autograd.grad is asked for gradients of a plan's parameters",
+            "around": "DistributedDataParallel is put around a module that runs by a plan",
+        }.items():
+            assert sentence in said[what], what
 
 
 LINED = {

@@ -45,7 +45,7 @@ class Net(nn.Module):
 
     def __init__(self, rate: float = 0.0) -> None:
         super().__init__()
-        self.drop = nn.Dropout(rate)
+        self.width, self.drop = WIDTH, nn.Dropout(rate)
         self.words = nn.Embedding(WORDS, WIDTH)
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
         self.norm = nn.BatchNorm1d(WIDTH)
@@ -376,8 +376,9 @@ def refused(plan: Plan) -> dict[str, str]:
     model = by_plan(net, plan)
     tokens, scale, targets = batch_of()
     loss = model(tokens, scale, targets)
+    graph = told(lambda: loss.backward(create_graph=True))
     loss.backward(retain_graph=True)
-    found = {"twice": told(loss.backward)}
+    found = {"graph": graph, "twice": told(loss.backward)}
     found["input"] = told(lambda: model(tokens, scale.requires_grad_(), targets))
     copy.deepcopy(model)
     inner = next(own for name, own in model.named_modules() if name)
@@ -388,6 +389,7 @@ def refused(plan: Plan) -> dict[str, str]:
     found["mode"] = told(lambda: model(*batch_of()))
     inner.train()
     found["inner"] = told(lambda: inner(tokens))
+    found |= refused_of_modules(model)
     found["apply"] = told(lambda: model.apply(lambda _: None))
     found["before"] = told(before.step)
     if not model.norms_of_some:
@@ -403,3 +405,40 @@ def refused(plan: Plan) -> dict[str, str]:
     model.float()
     found["memory"] = told(lambda: model(*batch_of()))
     return found
+
+
+def refused_of_modules(model: Any) -> dict[str, str]:
+    """What is said of modules that are found by type or by name, and changed."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert norms == [model.norm]
+    assert len(model.layers[:1]) == 1
+    assert [type(layer) for layer in model.layers] == [nn.Linear] * 2
+    assert model.layers[1].in_features == model.width == WIDTH
+    said = {}
+    for norm in norms:
+        norm.eval()
+    said["norms"] = told(lambda: model(*batch_of()))
+    assert "'norm'" in said["norms"]
+    model.train()
+    model.drop.p = 0.5
+    said["rate"] = told(lambda: model(*batch_of()))
+    assert "p of module 'drop' is 0.5 now" in said["rate"]
+    model.drop.p, model.width = 0.0, 3
+    said["attribute"] = told(lambda: model(*batch_of()))
+    assert "width of the model is 3 now" in said["attribute"]
+    model.width, drop = WIDTH, model.drop
+    model.drop = nn.Identity()
+    said["replaced"] = told(lambda: model(*batch_of()))
+    model.drop = drop
+    model.layers.append(nn.Identity())
+    said["added"] = told(lambda: model(*batch_of()))
+    model.layers.pop(-1)
+    model.norm.reset_running_stats()
+    assert not model.executor.buffers["norm.running_mean"].any()
+    copied = copy.deepcopy(model)
+    assert type(copied) is Net
+    said["copy"] = told(lambda: copied(*batch_of()))
+    state = model.layers.state_dict()
+    said["part"] = told(lambda: model.layers.load_state_dict(state))
+    assert told(lambda: model(*batch_of())) == ""
+    return said

@@ -23,6 +23,9 @@ CHANGING = "changes in every call"
 MODE = "mode"
 """The setting of a module that evaluates in a model that is trained, as a frozen teacher does."""
 
+EVALUATION = "evaluation"
+"""What that setting says; an attribute that a module calls `mode`, as an LSTM does, says other."""
+
 NOT_SET = {MODE: "the model's"}
 """What is said of settings that a module does not have."""
 
@@ -52,6 +55,11 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     def mode(self) -> str:
         """The mode in words."""
         return "training" if self.training else "evaluation"
+
+    @property
+    def settings(self) -> dict[str, dict[str, str]]:
+        """Those of every module, by its path."""
+        return {path: dict(group.settings) for group in self.modules for path in group.paths}
 
     def difference(self, other: Traced) -> str | None:
         """The first thing in which another module differs from this, with both values.

@@ -8,13 +8,14 @@ A step with targets (`LossStep`) runs forward and backward at once, micro-batch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function
+from torch.distributed.tensor import DTensor
 
 from meshwright.base.errors import InputError
 from meshwright.run.exec.executor import Executor
@@ -65,8 +66,8 @@ class LossStep(Function):
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[None, ...]:
         """Hand out gradients."""
-        _refuse_again(ctx)
-        loss, *outputs = arriving
+        _refuse_more(ctx)
+        loss, *outputs = _plain(arriving)
         if any(gradient is not None for gradient in outputs):
             raise InputError(
                 "a gradient came for an output of a call that was given its targets: its backward "
@@ -96,11 +97,12 @@ class OutputStep(Function):
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[None, ...]:
         """Run the backward pass, and hand out gradients."""
-        _refuse_again(ctx)
+        _refuse_more(ctx)
         apart: Apart = ctx.apart
+        gradients: Any = tuple(_plain(arriving))
         with apart.watched():
-            apart.judge(arriving, ctx.share)
-            apart.executor.backward(ctx.waiting, arriving, apart.returning, share=ctx.share)
+            apart.judge(gradients, ctx.share)
+            apart.executor.backward(ctx.waiting, gradients, apart.returning, share=ctx.share)
         ctx.gradients, ctx.waiting = _taken(apart.executor), None
         _hand_out(ctx)
         return (None,) * 4
@@ -108,6 +110,11 @@ class OutputStep(Function):
 
 def _note(ctx: Any, around: Around) -> None:
     ctx.handed_out, ctx.nothing = False, around.nothing
+
+
+def _plain(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Gradients as plain tensors: they are DTensors where users add terms of parameters."""
+    return [grad.full_tensor() if isinstance(grad, DTensor) else grad for grad in gradients]
 
 
 def _taken(executor: Executor) -> list[tuple[Any, Tensor]]:
@@ -121,7 +128,14 @@ def _taken(executor: Executor) -> list[tuple[Any, Tensor]]:
     return gradients  # type: ignore[return-value]
 
 
-def _refuse_again(ctx: Any) -> None:
+def _refuse_more(ctx: Any) -> None:
+    """Refuse a second backward pass, and a graph of this one, which no step has."""
+    if torch.is_grad_enabled():
+        raise InputError(
+            "backward is asked to create_graph, and a plan's gradients have none: terms that are "
+            "computed of them would not train",
+            "compute them in the model's forward, by torch.func.grad, before it is captured",
+        )
     if ctx.handed_out:
         raise InputError(
             "backward was called again on a loss whose gradients were handed out",

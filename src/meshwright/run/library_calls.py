@@ -5,11 +5,12 @@ modules that run by a plan. Leaves: the same functions, which know such modules.
   whatever the plan; of some of them PyTorch's own where it is right, and else a sentence.
 - `GradScaler` skips a step on all ranks if one rank's gradients overflow.
 - `get_model_state_dict` and `set_model_state_dict` of a full state mean all of the model, also
-  where stages are on other ranks.
+  where stages are on other ranks; those of optimizers are in `run.state.optimizer_calls`.
 - An optimizer that was made from the plain model's parameters, which get no gradients, is refused
   when it is asked for a step, in which it would do nothing; so is L-BFGS across stages.
-- `item()` of a DTensor that is a pending sum, as of its norm, is of the sum: PyTorch gives this
-  rank's term.
+- `torch.autograd.grad` with respect to parameters, which only `backward` gives, is refused.
+- DistributedDataParallel around such a module is refused.
+- Operators of DTensors are in `run.state.dtensor_calls`.
 
 All act as ever on what belongs to other modules.
 """
@@ -26,10 +27,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.checkpoint import state_dict as state_dicts
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn import utils
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad
-from torch.optim import LBFGS
+from torch.optim import LBFGS, Adafactor, Rprop
 from torch.optim.optimizer import (
     Optimizer,
     _global_optimizer_pre_hooks,
@@ -39,7 +41,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from meshwright.base.errors import InputError
 from meshwright.run.exec.parameters import local_part
+from meshwright.run.state.dtensor_calls import patch_dtensors
 from meshwright.run.state.gradient_norms import TINY
+from meshwright.run.state.optimizer_calls import patch_optimizer_states
 
 
 class PiecedTensor(Protocol):
@@ -73,7 +77,10 @@ def patch_torch_functions(module: PiecedTensor, instead_of: nn.Module) -> None:
         _teach_norms()
         _teach_scaler()
         _teach_states()
-        _teach_items()
+        patch_optimizer_states(_known)
+        _teach_gradients()
+        _teach_wrappers()
+        patch_dtensors()
         _teach_optimizers()
     _known.add(module)
     for parameter in instead_of.parameters():
@@ -103,6 +110,26 @@ def _refuse_steps(optimizer: Optimizer, *_: object) -> None:
                 "others do not have",
                 "plan without pipeline stages and idle devices, or take another optimizer",
             )
+    unevenly = isinstance(optimizer, LBFGS)
+    if isinstance(optimizer, (LBFGS, Adafactor, Rprop)) and any(
+        _is_cut(parameter, unevenly=unevenly) for parameter in stepping
+    ):
+        raise InputError(
+            f"{type(optimizer).__name__} asks of parameters that are cut over ranks"
+            f"{' in unequal pieces' if unevenly else ''} what PyTorch's DTensors cannot do",
+            "plan with whole parameters (dp over all devices, --fix zero=0), or take another "
+            "optimizer",
+        )
+
+
+def _is_cut(parameter: Tensor, *, unevenly: bool) -> bool:
+    """Whether a parameter is cut over ranks, or cut in pieces of unequal size."""
+    if not isinstance(parameter, DTensor):
+        return False
+    return any(
+        isinstance(placement, Shard) and (not unevenly or parameter.shape[placement.dim] % ranks)
+        for placement, ranks in zip(parameter.placements, parameter.device_mesh.shape, strict=True)
+    )
 
 
 def _owner(parameters: Iterable[object], gradients: Iterable[object] = ()) -> Any | None:
@@ -241,14 +268,38 @@ def _teach_states() -> None:
     taught._get_model_state_dict, taught._load_model_state_dict = getting, putting
 
 
-def _teach_items() -> None:
-    handlers: Any = DTensor._op_dispatcher._custom_op_handlers
-    scalar = torch.ops.aten._local_scalar_dense.default
+def _teach_wrappers() -> None:
+    wrapper: Any = DistributedDataParallel
+    begin = wrapper.__init__
 
-    def item(call: Any, arguments: Any, _: Any) -> Any:
-        tensor = arguments[0]
-        if any(placement.is_partial() for placement in tensor.placements):
-            tensor = tensor.redistribute(placements=[Replicate()] * tensor.device_mesh.ndim)
-        return call(tensor.to_local())
+    @wraps(begin)
+    def knowing(instance: Any, module: Any, *arguments: Any, **named: Any) -> None:
+        if any(inner in _known for inner in module.modules()):
+            raise InputError(
+                "DistributedDataParallel is put around a module that runs by a plan, which reduces "
+                "its gradients itself",
+                "train what parallelize returns as it is",
+            )
+        begin(instance, module, *arguments, **named)
 
-    handlers.setdefault(scalar, item)
+    wrapper.__init__ = knowing
+
+
+def _teach_gradients() -> None:
+    grad: Any = torch.autograd.grad
+    if hasattr(grad, "knows_pieces"):
+        return
+
+    @wraps(grad)
+    def knowing(outputs: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+        listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        if _owner(listed) is not None:
+            raise InputError(
+                "torch.autograd.grad is asked for gradients of a plan's parameters, which its "
+                "backward pass hands out",
+                "call backward() on the loss, and read each parameter's grad",
+            )
+        return grad(outputs, inputs, *arguments, **named)
+
+    knowing.knows_pieces = True  # type: ignore[attr-defined]
+    torch.autograd.grad = knowing

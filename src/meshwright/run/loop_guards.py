@@ -4,16 +4,18 @@ a module run by a plan. Leaves: nothing, or a sentence.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
 from meshwright.capture.trace.user_backward import refuse_parameter_hooks
 from meshwright.graph.traced import Traced
 from meshwright.run.exec.executor import Executor
-from meshwright.run.module_tree import hooked, standing
+from meshwright.run.module_tree import standing
 from meshwright.run.state.state_dicts import named_pieces
 
 
@@ -26,6 +28,18 @@ def refuse_other_mode(traced: Traced | None, *, training: bool) -> None:
             f"stay in {traced.mode} mode with model.{call}(), and do the rest with the plain "
             "model and whole_state(), or with a plan of its own",
         )
+
+
+@contextmanager
+def as_no_grad() -> Iterator[None]:
+    """Compute under `torch.no_grad` where users are in `torch.inference_mode`, whose tensors no
+    later step could write.
+    """
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(mode=False), torch.no_grad():
+            yield
+    else:
+        yield
 
 
 def refuse_autocast(device: torch.device) -> None:
@@ -61,6 +75,25 @@ def refuse_other_place(
         )
 
 
+def refuse_penalties(executor: Executor) -> None:
+    """Refuse them where ranks have other parameters."""
+    for piece in executor.parameters.pieces.values():
+        if piece.parameter.requires_grad:
+            piece.parameter.register_hook(refuse_penalty)  # type: ignore[no-untyped-call]
+
+
+def refuse_penalty(_: Tensor) -> None:
+    """Refuse a gradient that comes to a parameter of what users compute of it; a plan's own are
+    handed out without autograd.
+    """
+    raise InputError(
+        "a term of the loss is computed of parameters (a penalty), and ranks of this plan have "
+        "parameters that others do not have: each would add another term",
+        "leave it to the optimizer (weight_decay), or plan without pipeline stages and idle "
+        "devices",
+    )
+
+
 def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
     """Refuse what was done to parameters since, and no plan does: freezing, hooks, others."""
     graph = executor.script.plan.graph
@@ -80,24 +113,10 @@ def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
                 "change parameters in place (under torch.no_grad(), with copy_), and say "
                 "device and dtype when the model is planned and parallelized",
             )
-        refuse_parameter_hooks(piece.name, piece.parameter)
+        refuse_parameter_hooks(piece.name, piece.parameter, refuse_penalty)
     for name, piece in named_pieces(executor):
         if standing(module, name) is not piece.parameter:
             raise InputError(
                 f"{name!r} is another parameter now, which the plan's steps do not read",
                 "tie weights and replace layers before the model is captured and planned for",
-            )
-    for name in hooked(module):
-        raise InputError(
-            f"module {name!r} has a hook, which a plan's step does not call",
-            "hang forward hooks that change outputs on the model before it is captured, and "
-            "others on the whole module",
-        )
-    for name, part in module.named_modules():
-        if part.training is not module.training:
-            raise InputError(
-                f"module {name!r} is put into "
-                f"{'training' if part.training else 'evaluation'} mode by itself, and a "
-                "plan's step has one mode",
-                "put it there before the model is captured and given to parallelize",
             )

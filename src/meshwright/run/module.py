@@ -48,12 +48,14 @@ from meshwright.run.health.watchdog import LIMIT, Watchdog
 from meshwright.run.launch.gpus import placed
 from meshwright.run.library_calls import patch_torch_functions
 from meshwright.run.loop_guards import (
+    as_no_grad,
     refuse_autocast,
     refuse_changed_parameters,
     refuse_other_mode,
     refuse_other_place,
+    refuse_penalties,
 )
-from meshwright.run.module_tree import NamesOnly, Part, Snapshot, register_by_path
+from meshwright.run.module_tree import PlanModule
 from meshwright.run.returned_values import Returning
 from meshwright.run.same_model import model_mismatch
 from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint
@@ -72,7 +74,7 @@ from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_oth
 from meshwright.run.world import broadcast_seed, refuse_other_world
 
 
-class Parallelized(NamesOnly):
+class Parallelized(PlanModule):
     """A model whose steps run by a plan: what `parallelize` gives."""
 
     _is_accelerate_prepared = True
@@ -81,7 +83,13 @@ class Parallelized(NamesOnly):
     """Transformers' Trainer gives calls no arguments of its own (`num_items_in_batch`)."""
 
     def __init__(
-        self, executor: Executor, limit: Seconds, returning: Returning, *, dtensors: bool = True
+        self,
+        model: nn.Module,
+        executor: Executor,
+        limit: Seconds,
+        returning: Returning,
+        *,
+        dtensors: bool = True,
     ) -> None:
         super().__init__()
         self.executor, self._limit = executor, limit
@@ -104,11 +112,11 @@ class Parallelized(NamesOnly):
         self._traced = graph.traced
         self._counters = counters(executor.script.plan, executor.buffers)
         self._draws = not executor.exact and any(map(draws, graph.operators))
-        for name, piece in named_pieces(executor):
-            register_by_path(self, name, piece.parameter, Part)
-        for name, buffer in executor.buffers.items():
-            register_by_path(self, name, buffer, Part)
         self._nothing: nn.Parameter | None = None
+        if not self._norms.everywhere:
+            refuse_penalties(executor)
+        pieces = {name: piece.parameter for name, piece in named_pieces(executor)}
+        self.stand_for(model, pieces, executor.buffers, graph.traced)
         if not any(parameter.requires_grad for parameter in self.parameters()):
             # A plan may leave a device idle, and optimizers refuse to have nothing to do.
             self._nothing = nn.Parameter(torch.zeros(0, device=executor.device))
@@ -137,20 +145,23 @@ class Parallelized(NamesOnly):
         samples (`data_share`); arguments by order or by name. With targets, where the plan has a
         loss function: the loss. Without them: outputs, of which a loss outside can be computed.
         """
-        entered = self._entered(inputs, named)
-        if entered.complete and not self._returning.never_loss:
-            loss, outputs = self._loss(entered)
-            return self._returning.of_loss(loss, outputs)
-        return self._returning.of_outputs(self._outputs(entered))
+        with as_no_grad():
+            entered = self._entered(inputs, named)
+            if entered.complete and not self._returning.never_loss:
+                loss, outputs = self._loss(entered)
+                return self._returning.of_loss(loss, outputs)
+            return self._returning.of_outputs(self._outputs(entered))
 
     def loss(self, *inputs: object, **named: object) -> Tensor:
         """The loss of a batch alone, whatever the model returns."""
-        return self._loss(self._entered(inputs, named))[0]
+        with as_no_grad():
+            return self._loss(self._entered(inputs, named))[0]
 
     def _entered(self, inputs: Sequence[object], named: Mapping[str, object]) -> Entered:
         refuse_autocast(self.executor.device)
         refuse_other_mode(self._traced, training=self.training)
         refuse_changed_parameters(self.executor, self)
+        self.refuse_changed_modules()
         if self._watch is not None:
             self._watch.step(self.executor.steps)
         self.executor.pulse(waiting=True)
@@ -160,7 +171,7 @@ class Parallelized(NamesOnly):
 
     def _loss(self, entered: Entered) -> tuple[Tensor, Sequence[Tensor]]:
         """The loss of a batch, and what is returned with it."""
-        around = Around(self.executor, self.training, entered.share, self._nothing)
+        around = self._around(entered)
         outputs: Sequence[Tensor] = ()
         with self._own_draws():
             if torch.is_grad_enabled():
@@ -173,10 +184,13 @@ class Parallelized(NamesOnly):
         self._ended()
         return loss, outputs
 
+    def _around(self, entered: Entered) -> Around:
+        return Around(self.executor, self.training, entered.share, self._nothing)
+
     def _outputs(self, entered: Entered) -> Sequence[Tensor]:
         """What the model returns for a batch without targets."""
         apart = self._passes_apart()
-        around = Around(self.executor, self.training, entered.share, self._nothing)
+        around = self._around(entered)
         with self._own_draws():
             if torch.is_grad_enabled():
                 step: Any = OutputStep
@@ -290,13 +304,6 @@ class Parallelized(NamesOnly):
         missing_keys += [prefix + key for key in missing]
         unexpected_keys += [prefix + key for key in extra]
 
-    def __deepcopy__(self, _: object) -> Snapshot:
-        """Copies of the parameters and buffers of this rank, for averages (EMA): they take part in
-        no step. `load_state_dict` takes their state_dict.
-        """
-        pieces = {name: piece.parameter for name, piece in named_pieces(self.executor)}
-        return Snapshot(pieces, self.executor.buffers)
-
     def to(self, *asked: Any, **named: Any) -> Self:
         """Refuse another device or dtype than the plan's; trainers ask for the same."""
         refuse_other_place(self, asked, named, self.executor.device)
@@ -388,6 +395,6 @@ def parallelize(
         state = model.state_dict()
         load_state(executor, state, keys=state)
     share_buffers(executor, model)
-    module = Parallelized(executor, limit, returning, dtensors=dtensors).train(model.training)
+    module = Parallelized(model, executor, limit, returning, dtensors=dtensors)
     patch_torch_functions(module, instead_of=model)
     return module

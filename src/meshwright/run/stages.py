@@ -37,7 +37,8 @@ from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.stage_passes import MicroBatch, StagePasses, StagePlace
 from meshwright.run.health.watchdog import Watchdog
 from meshwright.run.launch.gpus import placed
-from meshwright.run.module_tree import NamesOnly, Part, register_by_path
+from meshwright.run.loop_guards import refuse_autocast
+from meshwright.run.module_tree import PlanModule
 from meshwright.run.state.constants import cast_constants, constants_of
 from meshwright.run.state.model_state import full_state, load_state, names_of, take_constants
 from meshwright.run.state.state_dicts import named_pieces
@@ -45,11 +46,12 @@ from meshwright.run.world import broadcast_seed
 from meshwright.sharding.loss_law import loss_law, target_and_ignore_index
 
 
-class OnStages(NamesOnly):
+class OnStages(PlanModule):
     """A model whose islands are stages: what `parallelize_islands` gives for such a plan."""
 
     def __init__(
         self,
+        model: nn.Module,
         plan: IslandPlan,
         number: int,
         executor: Executor,
@@ -71,10 +73,9 @@ class OnStages(NamesOnly):
         earlier = [part.plan.graph for part in plan.parts[:number]]
         self._counted = target_and_ignore_index(graph, earlier) if self._mean else None
         self._anchor = torch.zeros((), requires_grad=True)
-        for name, piece in named_pieces(self.executor):
-            if not name.startswith(GATE):
-                register_by_path(self, name, piece.parameter, Part)
         self._nothing: nn.Parameter | None = None
+        pieces = {name: piece.parameter for name, piece in named_pieces(self.executor)}
+        self.stand_for(model, pieces, {}, graph.traced)
         if not any(parameter.requires_grad for parameter in self.parameters()):
             self._nothing = nn.Parameter(torch.zeros(0))
 
@@ -102,6 +103,8 @@ class OnStages(NamesOnly):
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         """The loss of a batch, of which every rank gives all."""
+        refuse_autocast(self.executor.device)
+        self.refuse_changed_modules()
         values = self._named(inputs, named)
         self._passes.micro = self._cut(values)
         if self._watching:
@@ -221,7 +224,7 @@ def parallelize_stages(
     links = stage_links([part.graph for part in parts])
     where = StagePlace(number, plan.stages, plan.micro_batches, links)
     passes = StagePasses(executor, where, mail, tied)
-    return OnStages(plan, number, executor, passes, mail, watch).train(model.training)
+    return OnStages(model, plan, number, executor, passes, mail, watch)
 
 
 def micro_batched(plan: Plan, count: int) -> Plan:

@@ -38,13 +38,11 @@ def convolution_form(
 
 def embedding_bag_form(call: Described[fx.Node]) -> Described[fx.Node]:
     """Bags of one size as rows of a matrix, as the user gave them, without their offsets."""
-    if len(call.inputs) != 3:
-        return call
-    table, indices, offsets = call.inputs
+    table, indices, offsets, weights = (*call.inputs, None)[:4]
     assert indices is not None
     assert offsets is not None
-    matrix = indices.args[0] if kind_of_node(indices) in ("reshape", "view") else None
-    if not isinstance(matrix, fx.Node) or matrix.meta["val"].dim() != 2:
+    matrix, matrix_of_weights = _matrix(indices), _matrix(weights)
+    if matrix is None or (weights is not None and matrix_of_weights is None):
         return call
     if not isinstance(offsets.target, OpOverload) or kind_of_node(offsets) != "arange":
         return call
@@ -52,7 +50,28 @@ def embedding_bag_form(call: Described[fx.Node]) -> Described[fx.Node]:
     bags, size = matrix.meta["val"].shape
     if (steps.get("start", 0), steps.get("end"), steps.get("step", 1)) != (0, bags * size, size):
         return call
-    return Described(call.kind, (table, matrix), call.attributes)
+    weighted = () if matrix_of_weights is None else (None, matrix_of_weights)
+    return Described(call.kind, (table, matrix, *weighted), call.attributes)
+
+
+def _matrix(row: fx.Node | None) -> fx.Node | None:
+    """The matrix of which a node is the elements, one after the other."""
+    if row is None or kind_of_node(row) not in ("reshape", "view"):
+        return None
+    matrix = row.args[0]
+    return matrix if isinstance(matrix, fx.Node) and matrix.meta["val"].dim() == 2 else None
+
+
+def empty_form(call: Described[fx.Node]) -> Described[fx.Node]:
+    """Memory that takes its dtype from a tensor, of whose values and samples it has nothing."""
+    like = call.inputs[0]
+    assert like is not None
+    dtype = ("dtype", attribute(like.meta["val"].dtype))
+    return Described("empty", (), tuple(sorted((dict([dtype]) | dict(call.attributes)).items())))
+
+
+FORMS = {"embedding_bag": embedding_bag_form, "new_empty": empty_form}
+"""By kind, the form of a call over nodes."""
 
 
 def is_number(constant: object) -> TypeGuard[torch.Tensor]:

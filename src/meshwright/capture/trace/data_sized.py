@@ -3,12 +3,14 @@
 Enters: a function that is about to be called. Leaves: the same result by operators whose shapes
 do not depend on data. How many elements there are is read like a number of Python's, so that a
 guard holds it where whole-numbered inputs decide (one end-of-text token in every row, say); the
-caller refuses what parameters decide.
+caller refuses what parameters decide. So are functions that PyTorch computes by looking at values
+which shapes decide already (`cov`, `combinations`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import torch
@@ -45,8 +47,31 @@ def fixed_size_replacement(
             return lambda: _without_repeats(first.reshape(-1), count)
         case "unique" | "_unique2" if len(args) == 1 and not _asks_for_more(named):
             return lambda: _without_repeats(first.reshape(-1).sort()[0], count)
+        case "combinations":
+            return lambda: _combinations(first, *args[1:], **named)
+        case "cov" | "corrcoef" if first.dim() == 2 and named.keys() <= {"correction"}:
+            covariance = _covariance if name == "cov" else _correlation
+            return lambda: covariance(first, **named)
         case _:
             return None
+
+
+def _combinations(row: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    choose = combinations_with_replacement if with_replacement else combinations
+    places = list(choose(range(len(row)), r))
+    return row[torch.tensor(places, dtype=torch.int64, device=row.device).reshape(-1, r)]
+
+
+def _covariance(rows: Tensor, correction: int = 1) -> Tensor:
+    """Of variables that are rows."""
+    centred = rows - rows.mean(1, keepdim=True)
+    return centred @ centred.T / (rows.shape[1] - correction)
+
+
+def _correlation(rows: Tensor) -> Tensor:
+    covariance = _covariance(rows)
+    deviations = covariance.diagonal().sqrt()
+    return (covariance / deviations[:, None] / deviations[None, :]).clamp(-1, 1)
 
 
 def _asks_for_more(named: Mapping[str, Any]) -> bool:

@@ -17,13 +17,14 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import msgspec
 import torch
 from torch import nn
 
 from meshwright.capture.operators.source_lines import is_user_file
-from meshwright.graph.traced import CHANGING, MODE, Alike, Settings
+from meshwright.graph.traced import CHANGING, EVALUATION, MODE, Alike, Settings
 
 OF_TORCH = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
@@ -63,7 +64,7 @@ def settings_of(model: nn.Module, changing: Changing = ()) -> dict[str, tuple[st
 
     def settings(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
         if model.training and not module.training:
-            yield MODE, "evaluation"
+            yield MODE, EVALUATION
         yield from _settings(module, {name for at, name in changing if at == path}, described_ids)
 
     return {
@@ -120,7 +121,7 @@ def _settings(
         text = _plain(value)
         if text is not None:
             yield name, text
-        elif id(value) not in described_ids and (items := _configured(value)) is not None:
+        elif id(value) not in described_ids and (items := configured(value)) is not None:
             described_ids.add(id(value))
             yield from (setting for setting in _told(name, items) if setting[0] not in changing)
     written: type = type(module)
@@ -135,19 +136,19 @@ def _is_of_library(cls: type) -> bool:
     return "site-packages" in Path(file).parts
 
 
-def _told(name: str, items: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    for key, value in items.items():
+def _told(name: str, items: Mapping[Any, object]) -> Iterator[tuple[str, str]]:
+    for key, value in ((str(key), value) for key, value in items.items()):
         text = _plain(value)
         if text is not None and not key.startswith("_") and key not in LEFT_OUT:
             yield f"{name}.{key}", text
 
 
-def _configured(value: object) -> Mapping[str, object] | None:
+def configured(value: object) -> dict[Any, Any] | None:
     """What a configuration says; None if it is something else."""
     if isinstance(value, nn.Module | torch.Tensor | type) or callable(value):
         return None
     if isinstance(value, dict):
-        return {str(key): entry for key, entry in value.items()}
+        return value
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     return getattr(value, "__dict__", None)

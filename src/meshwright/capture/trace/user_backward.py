@@ -75,14 +75,14 @@ def refuse_gradient_hooks(model: nn.Module) -> None:
         refuse_parameter_hooks(name, parameter)
 
 
-def refuse_parameter_hooks(name: str, parameter: Tensor) -> None:
-    """Refuse a parameter that has a hook on its gradient."""
+def refuse_parameter_hooks(name: str, parameter: Tensor, known: object = None) -> None:
+    """Refuse a parameter that has a hook on its gradient, but for one that is known."""
     for hooks in (parameter._backward_hooks, parameter._post_accumulate_grad_hooks):
-        _refuse_hook(hooks, f"parameter {name!r} has a hook on its gradient")
+        _refuse_hook(hooks, f"parameter {name!r} has a hook on its gradient", known)
 
 
-def _refuse_hook(hooks: Any, what: str) -> None:
-    for hook in (hooks or {}).values():
+def _refuse_hook(hooks: Any, what: str, known: object = None) -> None:
+    for hook in (other for other in (hooks or {}).values() if other is not known):
         raise InputError(f"{what}{line_of(hook)}, which no plan calls", ELSEWHERE)
 
 

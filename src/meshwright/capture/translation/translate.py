@@ -27,8 +27,8 @@ from meshwright.capture.operators.autocast import (
 )
 from meshwright.capture.operators.composites import Composites, arguments_of
 from meshwright.capture.operators.forms import (
+    FORMS,
     convolution_form,
-    embedding_bag_form,
     is_number,
     number_of,
     scalar_tensor_attributes,
@@ -181,8 +181,8 @@ class Translation:
     def _described(self, node: fx.Node, overload: OpOverload) -> Described[str]:
         """A node's call over the names of tensors, in the one form in which the graph has it."""
         call = described(overload, node.args, node.kwargs, is_tensor)
-        if call.kind == "embedding_bag":
-            call = embedding_bag_form(call)
+        if call.kind in FORMS:
+            call = FORMS[call.kind](call)
         casts = autocast_dtypes(node, self._autocast)
         inputs = tuple(None if n is None else self._cast(n, casts.get(n)) for n in call.inputs)
         match call.kind, inputs:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,11 @@ class ParameterPiece:
     @property
     def accumulated(self) -> Tensor | None:
         """What users have as its gradient, of this rank's numbers."""
-        gradient = self.parameter.grad
+        gradient, parameter = self.parameter.grad, self.parameter
+        if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+            # Of a term that users compute of parameters, as a penalty, it may lie otherwise.
+            whole: Any = gradient.detach()
+            gradient = whole.redistribute(placements=parameter.placements)
         return None if gradient is None else local_part(gradient).view(self.seen.shape)
 
     def hand_out(self, gradient: Tensor) -> None:

@@ -39,6 +39,7 @@ from meshwright.lower.parameter_axes import (
 from meshwright.lower.script import Script
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.parameters import whole_of
+from meshwright.run.state.dtensor_calls import mark_as_planned
 
 ALONE = "alone"
 """A mesh dim of one device, for parameters that are on one device only beside others."""
@@ -166,4 +167,6 @@ def _exposed(
     )
     local = piece.seen.detach().view(shape_of(box))
     whole = whole_of(local, mesh, placements, spec.shape)
-    return nn.Parameter(whole, piece.seen.requires_grad)
+    parameter = nn.Parameter(whole, piece.seen.requires_grad)
+    mark_as_planned(parameter)
+    return parameter
