@@ -191,14 +191,14 @@ def test_options_reach_the_search(search: Search, run: Run) -> None:
 def test_constraints_reach_the_search(search: Search, run: Run) -> None:
     code, _, err = run(
         *PLAN, "--pin", "features.0*=sample channel", "--forbid", "channel@process",
-        "--fix", "zero=1", "--fix", "sample=2", "--exclude-rule", "fuse-*",
+        "--fix", "zero=1", "--tp", "2", "--data", "4", "--exclude-rule", "fuse-*",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert search.question is not None
     constraints = search.question.constraints
     assert constraints.pinned == (("features.0*", "sample channel"),)
     assert constraints.forbidden == (("channel", "process"),)
-    assert constraints.fixed == (("zero", "1"), ("sample", "2"))
+    assert constraints.fixed == (("zero", "1"), ("dp", "4"), ("tp", "2"))
     assert constraints.rules == ("fuse-*",)
 
 
