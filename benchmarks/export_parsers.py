@@ -103,9 +103,7 @@ def write(export: Exported, place: Path, plan: Plan) -> None:
     for name, text in export.files:
         (place / name).write_text(text)
     (place / "devices").write_text(str(plan.cluster.devices))
-    tensors = (parameter.tensor for parameter in plan.graph.parameters)
-    count = sum(math.prod(extent for _, extent in tensor.dims) for tensor in tensors)
-    (place / "parameters").write_text(str(count))
+    (place / "parameters").write_text(str(plan.graph.parameter_count))
 
 
 def judged(python: str, system: str, folder: Path, old: str | None) -> list[dict[str, str]]:

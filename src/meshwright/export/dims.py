@@ -10,7 +10,6 @@ apart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -100,7 +99,7 @@ def transformer_dims(graph: OperatorGraph) -> Dims:
         biased=(_adds_bias(first, shapes), _adds_bias(then, shapes)),
         centred=any(operator.kind == LAYER_NORM for operator in (*first, *then)),
         activation=next((operator.kind for operator in then if operator.kind in ACTIVATIONS), ""),
-        parameters=sum(math.prod(shape) for shape in shapes.values()),
+        parameters=graph.parameter_count,
         normed_heads=width != hidden
         and any(shapes[name] == (width,) for name in _scales(graph, shapes)),
         looks_ahead=any(
