@@ -269,8 +269,9 @@ def test_a_file_that_is_no_plan_is_not_replaced_unasked(search: Search, run: Run
     assert "'plan.json' is there already and is no plan; name a file with --out." in err
     assert search.question is None
     assert run(*PLAN, "--save", "plan.json")[0] == 0
-    assert "What plan.json was before is in plan.before.json." in run(*PLAN)[1]
-    assert load_plan("plan.before.json") == load_plan("plan.json")
+    assert "What plan.json was before is in plan.before2.json." in run(*PLAN)[1]
+    assert load_plan("plan.before2.json") == load_plan("plan.json")
+    assert Path("plan.before.json").read_text() == "{}"
 
 
 def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:

@@ -142,7 +142,12 @@ def describe_planned(planned: PlanResult, parts: StepParts | None = None) -> str
         describe_outline(short_description(planned.plan, planned.rewrites)),
         f"throughput: {describe_throughput(done)}",
         *([] if parts is None else [f"step: {describe_step_parts(parts)}"]),
-        *describe_band(planned.plan, speedup(planned, planned.best), "the best baseline"),
+        *describe_band(
+            planned.plan,
+            planned.best.prediction.step,
+            speedup(planned, planned.best),
+            "the best baseline",
+        ),
         f"cost: {describe_cost(done)}",
     ]
     fits = missing(planned, planned.best) == 0
