@@ -5,13 +5,16 @@
 PYTHON is that of an environment with torch, megatron-core and torchtitan 0.3 (pip install --no-deps
 into a scratch one; tyro, spmd_types, triton besides), FOLDER a place with torchtitan 0.2.2 (pip
 install --no-deps --target). Configurations of torchtitan's debug model on 8, 16 and 32 GPUs become
-plans, plans become files, and `export_parsers_judge.py` reads those there. Nothing is trained.
+plans, plans become files, and `export_parsers_judge.py` reads those there. Files of six models more
+are for Megatron-Core, which also builds the model that the flags mean: it must have as many
+parameters as the plan's. Nothing is trained.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -21,22 +24,39 @@ from pathlib import Path
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import transformer_facts
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
+from meshwright.export.exported import Exported
 from meshwright.export.write import exported
 from meshwright.graph.dtypes import cast_graph
+from meshwright.plan.model import Plan
 
-MODEL = (
+DEBUG = (
     "zoo:llama3-8b?layers=6&hidden=256&heads=16&key_value_heads=16&inner=768&vocabulary=2048"
     "&sequence=256"
 )
+"""torchtitan's debug model; the others are for Megatron alone."""
+
+MODELS = {
+    DEBUG: (1, 2, 4),
+    "zoo:gpt2-xl?layers=6&hidden=256&heads=16&vocabulary=2048&sequence=256": (1,),
+    "zoo:mixtral-8x7b?layers=6&hidden=256&heads=16&key_value_heads=8&inner=768&vocabulary=2048"
+    "&sequence=256": (1,),
+    "hf:Qwen3ForCausalLM/tiny?head_dim=32&num_hidden_layers=6": (1,),
+    "hf:Qwen2ForCausalLM/tiny?num_hidden_layers=6": (1,),
+    "hf:Qwen3MoeForCausalLM/tiny?num_hidden_layers=6": (1,),
+    "hf:Phi3ForCausalLM/tiny?num_hidden_layers=6": (1,),
+}
+"""With the numbers of nodes: dropout, biases, heads of another width, norms of heads, experts."""
+
 JUDGE = Path(__file__).with_name("export_parsers_judge.py")
 
 
-def configurations(devices: int) -> Iterator[ParallelConfig]:
+def configurations(devices: int, experts: int) -> Iterator[ParallelConfig]:
     """Degrees that multiply to some devices, with settings that take turns."""
     number = 0
-    for tensor, pipeline, context in product((1, 2, 4, 8), (1, 2, 3), (1, 2)):
+    for tensor, pipeline, context in product((1, 2, 4, 8), (1, 2, 3, 4), (1, 2)):
         taken = tensor * pipeline * context
         if devices % taken:
             continue
@@ -50,6 +70,9 @@ def configurations(devices: int) -> Iterator[ParallelConfig]:
             chunks=3 if pipeline == 2 and number % 2 else 1,
             zero=number % 4,
             recompute=number % 3 == 0,
+            recompute_layers=3 if number % 6 == 0 else 0,
+            uneven=pipeline == 4,
+            expert=math.gcd(experts, devices // taken * context, 4) if experts else 1,
             sequence=tensor > 1,
             mixed=True,
         )
@@ -57,24 +80,30 @@ def configurations(devices: int) -> Iterator[ParallelConfig]:
 
 def write_all(folder: Path) -> int:
     """Files of all plans, a folder each; how many plans."""
-    graph = cast_graph(load_model(MODEL, 64).graph, "bfloat16")
     count = 0
-    for nodes in (1, 2, 4):
-        cluster = Cluster.named("dgx-h100", node=nodes)
-        for config in configurations(cluster.devices):
-            try:
-                plan = configured(graph, cluster, config)
-            except InputError:
-                continue
-            for target in ("megatron", "torchtitan"):
-                export = exported(plan, graph, target)
-                place = folder / f"{count:03}" / target
-                place.mkdir(parents=True)
-                for name, text in export.files:
-                    (place / name).write_text(text)
-                (place / "devices").write_text(str(cluster.devices))
-            count += 1
+    for model, machines in MODELS.items():
+        graph = cast_graph(load_model(model, 64).graph, "bfloat16")
+        targets = ("megatron", "torchtitan") if model == DEBUG else ("megatron",)
+        for nodes in machines:
+            cluster = Cluster.named("dgx-h100", node=nodes)
+            for config in configurations(cluster.devices, transformer_facts(graph).experts):
+                try:
+                    plan = configured(graph, cluster, config)
+                except InputError:
+                    continue
+                for target in targets:
+                    write(exported(plan, graph, target), folder / f"{count:03}" / target, plan)
+                count += 1
     return count
+
+
+def write(export: Exported, place: Path, plan: Plan) -> None:
+    """The files of an export, and what they are judged by."""
+    place.mkdir(parents=True)
+    for name, text in export.files:
+        (place / name).write_text(text)
+    (place / "devices").write_text(str(plan.cluster.devices))
+    (place / "parameters").write_text(str(plan.graph.parameter_count))
 
 
 def judged(python: str, system: str, folder: Path, old: str | None) -> list[dict[str, str]]:

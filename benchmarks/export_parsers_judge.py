@@ -27,11 +27,33 @@ def flags_of(text: str) -> dict[str, object]:
                 last = word[2:].replace("-", "_")
                 flags[last] = True
             elif last is not None:
-                flags[last] = int(word) if word.isdigit() else word
+                flags[last] = number(word)
     return flags
 
 
-RENAMED = {"group_query_attention": None, "num_experts": "num_moe_experts", "swiglu": None}
+def number(word: str) -> int | float | str:
+    """What a word says."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+RENAMED = {"num_experts": "num_moe_experts", "norm_epsilon": "layernorm_epsilon"}
+"""Flags that are fields of TransformerConfig by another name."""
+
+LAUNCHER = {
+    "group_query_attention", "swiglu", "disable_bias_linear", "seq_length", "mock_data",
+    "max_position_embeddings", "position_embedding_type", "untie_embeddings_and_output_weights",
+    "num_virtual_stages_per_pipeline_rank", "use_tp_pp_dp_mapping", "use_distributed_optimizer",
+    "num_distributed_optimizer_instances", "use_megatron_fsdp", "data_parallel_sharding_strategy",
+    "overlap_grad_reduce", "overlap_param_gather", "ckpt_format", "micro_batch_size",
+    "global_batch_size", "optimizer", "lr", "train_iters", "tokenizer_type", "vocab_size",
+    "recompute_activations",
+}  # fmt: skip
+"""Flags of megatron/training/arguments.py that are no fields."""
 
 
 def megatron(place: Path, devices: int) -> None:
@@ -43,7 +65,11 @@ def megatron(place: Path, devices: int) -> None:
     flags = flags_of((place / "pretrain.sh").read_text())
     fields = {field.name for field in dataclasses.fields(TransformerConfig)}
     names = {name: RENAMED.get(name, name) for name in flags}
+    unknown = {name for name in flags if names[name] not in fields} - LAUNCHER
+    assert not unknown, f"flags that are not known: {sorted(unknown)}"
     arguments = {names[name]: value for name, value in flags.items() if names[name] in fields}
+    arguments["add_bias_linear"] = "disable_bias_linear" not in flags
+    arguments["gated_linear_unit"] = "swiglu" in flags
     if "num_virtual_stages_per_pipeline_rank" in flags:
         arguments["virtual_pipeline_model_parallel_size"] = flags[
             "num_virtual_stages_per_pipeline_rank"
@@ -63,7 +89,50 @@ def megatron(place: Path, devices: int) -> None:
         flags["global_batch_size"], flags["micro_batch_size"], data, False, 0
     )
     stages = pipeline * (config.virtual_pipeline_model_parallel_size or 1)
-    assert config.num_layers % stages == 0, "layers are not divisible by stages"
+    layout = config.pipeline_model_parallel_layout
+    assert layout or config.num_layers % stages == 0, "layers are not divisible by stages"
+    count = parameters_of(flags, arguments)
+    planned = int((place / "parameters").read_text())
+    assert count == planned, f"Megatron-Core's model has {count} parameters, the plan's {planned}"
+
+
+WHOLE = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+         "virtual_pipeline_model_parallel_size", "expert_model_parallel_size",
+         "sequence_parallel", "moe_grouped_gemm", "moe_token_dispatcher_type",
+         "expert_tensor_parallel_size", "pipeline_model_parallel_layout")  # fmt: skip
+"""What cuts a model, or wants a GPU when it is built."""
+
+
+def parameters_of(flags: dict[str, object], arguments: dict[str, object]) -> int:
+    """Of the model that Megatron-Core builds of the flags, whole and without memory."""
+    import torch
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group(
+            "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
+        )
+        parallel_state.initialize_model_parallel()
+    sizes = {name: value for name, value in arguments.items() if name not in WHOLE}
+    config = TransformerConfig(**sizes, use_cpu_initialization=True)
+    spec = get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts,
+        qk_layernorm=config.qk_layernorm,
+        normalization=config.normalization,
+    )
+    with torch.device("meta"):
+        model = GPTModel(
+            config=config,
+            transformer_layer_spec=spec,
+            vocab_size=flags["vocab_size"],
+            max_sequence_length=flags["max_position_embeddings"],
+            position_embedding_type=flags.get("position_embedding_type", "learned_absolute"),
+            share_embeddings_and_output_weights="untie_embeddings_and_output_weights" not in flags,
+        )
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def dims(config, devices: int, **more: int) -> None:

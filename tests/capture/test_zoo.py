@@ -28,6 +28,8 @@ PUBLISHED_MILLIONS = {
     "mixtral-8x7b": 46_702.8,
     "vit-large": 304.3,
     "t5-large": 737.7,
+    "dit-xl": 674.8,
+    "sdxl-unet": 2_567.5,
 }
 """As printed beside the models by those who published them."""
 

@@ -181,7 +181,7 @@ MISTAKES = [
         ["compare", "zoo:lenet/tiny", "--cluster", "laptop", "--tp", "2"],
         "No such option: --tp (Possible options: --dtype, --help, --out): 'compare' chooses "
         "degrees; 'meshwright check MODEL --tp N' judges those that you give, and 'meshwright plan "
-        "--fix' holds one in a search (sample=16, stages=4); see 'meshwright compare --help'.",
+        "MODEL --tp N' searches with them held; see 'meshwright compare --help'.",
     ),
     (
         [*PLACE, "--reduce", "dat"],

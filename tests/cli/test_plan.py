@@ -191,14 +191,14 @@ def test_options_reach_the_search(search: Search, run: Run) -> None:
 def test_constraints_reach_the_search(search: Search, run: Run) -> None:
     code, _, err = run(
         *PLAN, "--pin", "features.0*=sample channel", "--forbid", "channel@process",
-        "--fix", "zero=1", "--fix", "sample=2", "--exclude-rule", "fuse-*",
+        "--fix", "zero=1", "--tp", "2", "--data", "4", "--exclude-rule", "fuse-*",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert search.question is not None
     constraints = search.question.constraints
     assert constraints.pinned == (("features.0*", "sample channel"),)
     assert constraints.forbidden == (("channel", "process"),)
-    assert constraints.fixed == (("zero", "1"), ("sample", "2"))
+    assert constraints.fixed == (("zero", "1"), ("dp", "4"), ("tp", "2"))
     assert constraints.rules == ("fuse-*",)
 
 
@@ -269,8 +269,9 @@ def test_a_file_that_is_no_plan_is_not_replaced_unasked(search: Search, run: Run
     assert "'plan.json' is there already and is no plan; name a file with --out." in err
     assert search.question is None
     assert run(*PLAN, "--save", "plan.json")[0] == 0
-    assert "What plan.json was before is in plan.before.json." in run(*PLAN)[1]
-    assert load_plan("plan.before.json") == load_plan("plan.json")
+    assert "What plan.json was before is in plan.before2.json." in run(*PLAN)[1]
+    assert load_plan("plan.before2.json") == load_plan("plan.json")
+    assert Path("plan.before.json").read_text() == "{}"
 
 
 def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:

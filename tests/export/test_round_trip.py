@@ -29,9 +29,9 @@ from meshwright.export.as_run import READERS, machine_of, software_of
 from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import TARGETS
 from meshwright.export.fit import devices_by_rank, fitted
-from meshwright.export.megatron import megatron_script
+from meshwright.export.megatron import lost_sizes, megatron_script
 from meshwright.export.plan_for import plan_for
-from meshwright.export.torchtitan import torchtitan_python, torchtitan_toml
+from meshwright.export.torchtitan import torchtitan_flavor, torchtitan_python, torchtitan_toml
 from meshwright.export.uniform import uniform_of
 from meshwright.export.write import exported
 from meshwright.graph.dtypes import cast_graph
@@ -265,15 +265,44 @@ def test_a_placement_that_flags_cannot_say_gets_a_rank_file() -> None:
         ("zoo:llama3-8b/tiny", {"--hidden-dropout 0 --attention-dropout 0", "--swiglu"}),
         ("zoo:gpt2-xl/tiny", {"--hidden-dropout 0.1 --attention-dropout 0.1"}),
         ("hf:Qwen3ForCausalLM/tiny?head_dim=32", {"--kv-channels 32", "--qk-layernorm"}),
-        ("hf:Qwen2ForCausalLM/tiny", {"--add-qkv-bias"}),
+        ("hf:Qwen2ForCausalLM/tiny", {"--disable-bias-linear --add-qkv-bias"}),
+        ("hf:MixtralForCausalLM/tiny", {"--ffn-hidden-size 128", "--swiglu", "--num-experts 4"}),
+        ("hf:Phi3ForCausalLM/tiny", {"--ffn-hidden-size 128", "--swiglu", "RMSNorm"}),
+        ("hf:StableLmForCausalLM/tiny", {"--swiglu\n    --disable-bias-linear"}),
     ],
 )
 def test_sizes_of_a_model_that_megatron_has_other_defaults_for(model: str, flags: set[str]) -> None:
     graph = load_model(model, 8).graph
-    text = megatron_script(ParallelConfig(data=16), transformer_dims(graph), CLUSTER, "")
+    dims = transformer_dims(graph)
+    text = megatron_script(ParallelConfig(data=16), dims, CLUSTER, "")
     assert all(flag in text for flag in flags)
     asked = {"--kv-channels", "--qk-layernorm", "--add-qkv-bias"}
-    assert {own for own in asked if own in text} == {own.split()[0] for own in flags} & asked
+    assert {name for name in asked if name in text} == set(" ".join(flags).split()) & asked
+    assert list(lost_sizes(dims)) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "sentences"),
+    [
+        ("GemmaForCausalLM", ["gated gelu: Megatron's feed-forward layers compute gated silu"]),
+        ("Glm4ForCausalLM", ["one of 107,072 parameters, and it has 107,328; write its layers"]),
+    ],
+)
+def test_a_model_that_megatrons_flags_do_not_make_is_said(model: str, sentences: list[str]) -> None:
+    """Glm4 normalises what attention and feed-forward layers make, too."""
+    lost = list(lost_sizes(transformer_dims(load_model(f"hf:{model}/tiny", 8).graph)))
+    assert len(lost) == len(sentences)
+    assert all(sentence in line for line, sentence in zip(lost, sentences, strict=True))
+
+
+def test_torchtitan_is_named_a_model_of_the_same_sizes_only() -> None:
+    """Llama-2 7B and Mistral have the layers, width and heads of Llama-3 8B, and other words."""
+    dims = transformer_dims(llama())
+    facts = dims.facts._replace(layers=32, heads=32, key_value_heads=8)
+    dims = dims._replace(facts=facts, hidden=4096, inner=14336, vocabulary=128_256)
+    assert torchtitan_flavor(dims) == ("llama3", "8B")
+    assert torchtitan_flavor(dims._replace(vocabulary=32_000)) is None
+    assert torchtitan_flavor(dims._replace(inner=11_008)) is None
 
 
 def test_what_is_no_decoder_is_said() -> None:

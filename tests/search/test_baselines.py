@@ -291,6 +291,8 @@ EXPERTS = {
     "llama3-8b": "megatron",
     "mixtral-8x7b": "megatron",
     "vit-large": "megatron",
+    "dit-xl": "megatron",
+    "sdxl-unet": "megatron",
     "t5-large": "megatron",
     "dlrm": "tables on devices",
     "xdl": "tables on devices",

@@ -1,4 +1,4 @@
-"""The best of a grid against all of it, and constraints against none."""
+"""The best of a grid against all of it, constraints against none, degrees that are held."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError
 from meshwright.base.integers import factorizations
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
@@ -17,12 +18,14 @@ from meshwright.baselines.degrees.refusals import refusals
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
+from meshwright.export.uniform import uniform_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.request.constraints import parse_constraints
 from meshwright.search.joint.request.question import PlanRequest
+from meshwright.search.joint.request.violations import violations
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
@@ -90,3 +93,61 @@ def test_no_constraint_finds_a_better_plan_than_none() -> None:
         for fixed in ("", "zero=0")
     }
     assert steps[""] == min(steps.values())
+
+
+@cache
+def _experts() -> PlanRequest:
+    graph = load_model("zoo:mixtral-8x7b/tiny?sequence=8", 8).graph
+    cluster = cluster_of("gcp-a100 node=2 gpu=4")
+    return PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
+
+
+@pytest.mark.parametrize(
+    "fixes", ["tp=2 ep=2", "cp=2 dp=2", "TP=2 pp=2", "tp=1 dp=4", "ep=4 zero=1 micro-batches=2"]
+)
+def test_degrees_that_are_held_are_those_of_the_plan(fixes: str) -> None:
+    """Read off the plan by what exports read it with, which no search knows."""
+    question = replace(_experts(), constraints=parse_constraints(fixes=fixes.split()))
+    planned = best_plan(question, Budget(proposals=10))
+    config, options = uniform_of(planned.plan).config, planned.plan.options
+    read = {
+        "tp": config.tensor, "cp": config.context, "dp": config.data, "pp": config.pipeline,
+        "ep": config.expert, "zero": options.zero, "micro-batches": options.micro_batches,
+    }  # fmt: skip
+    wanted = dict(fix.lower().split("=") for fix in fixes.split())
+    assert {name: str(read[name]) for name in wanted} == wanted
+    assert config.devices == question.cluster.devices
+
+
+def test_a_plan_with_other_degrees_is_found_out() -> None:
+    graph, cluster = _experts().graph, _experts().cluster
+    config = ParallelConfig(tensor=2, data=2, context=2, expert=2, sequence=True)
+    plan = configured(graph, cluster, config)
+    for axis, other in product(("tp", "cp", "dp", "ep"), (1, 2, 4)):
+        fixes = [f"{axis}={other}", "pp=1", *(["tp=2"] if axis == "dp" else [])]
+        broken = violations(plan, parse_constraints(fixes=fixes))
+        assert bool(broken) == (other != 2)
+        assert all(f"'{axis}={other}'" in sentence for sentence in broken)
+
+
+@pytest.mark.parametrize(
+    ("model", "fixes", "sentence"),
+    [
+        (SMALL, "tp=3", "tensor 3 is 3, and cluster 'gcp-a100' has 4 devices; choose degrees that"),
+        (SMALL, "tp=2 dp=2 pp=2", "x tensor 2 is 8, and cluster 'gcp-a100' has 4 devices"),
+        (SMALL, "cp=2", "6 positions cannot be cut into 4 equal pieces"),
+        (SMALL, "ep=2", "the degree of expert is 2, and the model has no experts"),
+        ("zoo:lenet/tiny", "tp=2", "tp=2: .* no repeated attention layers .* --fix channel=4"),
+    ],
+)
+def test_degrees_that_no_configuration_has_are_refused(
+    model: str, fixes: str, sentence: str
+) -> None:
+    cluster = _asked()[1]
+    constraints = parse_constraints(fixes=fixes.split())
+    graph = load_model(model, 12).graph
+    question = PlanRequest(
+        graph=graph, cluster=cluster, memory=cluster.device.memory, constraints=constraints
+    )
+    with pytest.raises(InputError, match=sentence):
+        best_plan(question, Budget(proposals=10))

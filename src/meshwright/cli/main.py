@@ -175,11 +175,11 @@ def _usage(error: typer.BadParameter) -> SystemExit:
 def _chosen_degree(verb: str, option: str) -> str:
     """What to do with a degree that somebody gives to a verb that chooses degrees."""
     name = verb.rpartition(" ")[2]
-    if name not in ("plan", "compare") or option not in DEGREES:
+    if name != "compare" or option not in DEGREES:
         return ""
     return (
         f": '{name}' chooses degrees; 'meshwright check MODEL {option} N' judges those that you "
-        "give, and 'meshwright plan --fix' holds one in a search (sample=16, stages=4)"
+        f"give, and 'meshwright plan MODEL {option} N' searches with them held"
     )
 
 

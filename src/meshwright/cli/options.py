@@ -295,13 +295,16 @@ def require_places(**options: str | None) -> None:
 
 
 def set_aside(*paths: str | None) -> str:
-    """Sentences on what was in files before: it gets other names."""
+    """Sentences on what was in files before: it gets other names, which no file has."""
+    from itertools import count
     from pathlib import Path
 
     sentences = ""
     for place in (Path(path) for path in paths if path is not None):
         if place.exists():
-            before = place.with_stem(f"{place.stem}.before")
+            stems = (f"{place.stem}.before{'' if n == 1 else n}" for n in count(1))
+            names = (place.with_stem(stem) for stem in stems)
+            before = next(name for name in names if not name.exists())
             place.replace(before)
             sentences += f" What {place} was before is in {before}."
     return sentences

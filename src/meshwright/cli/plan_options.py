@@ -56,6 +56,24 @@ FixOption = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="A degree, or stages=2, zero=1 ...; repeatable."),
 ]
+HeldDataOption = Annotated[
+    int | None, typer.Option("--data", "--dp", min=1, help="Hold the degree of DP.")
+]
+HeldTensorOption = Annotated[
+    int | None,
+    typer.Option(
+        "--tensor", "--tp", min=1, help="Hold that of TP: configurations by degrees only."
+    ),
+]
+HeldContextOption = Annotated[
+    int | None, typer.Option("--context", "--cp", min=1, help="Hold that of CP, as --tp.")
+]
+HeldPipelineOption = Annotated[
+    int | None, typer.Option("--pipeline", "--pp", min=1, help="Hold the stages of the pipeline.")
+]
+HeldExpertOption = Annotated[
+    int | None, typer.Option("--expert", "--ep", min=1, help="Hold the degree of EP, as --tp.")
+]
 ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(metavar="PATTERN", help="None of these rewrite rules; repeatable."),

@@ -28,7 +28,7 @@ from meshwright.search.budget import Budget
 from meshwright.search.find import cluster_of, graph_of, memory_limit, with_sequence
 from meshwright.search.joint.phases import Progress
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.request.constraints import parse_constraints
+from meshwright.search.joint.request.constraints import parse_constraints, with_degrees
 from meshwright.search.joint.request.question import Minimize, PlanRequest, PlanResult
 from meshwright.search.joint.warm import warm_up
 
@@ -52,6 +52,11 @@ def find_plan(
     minimize: Minimize = "time",
     optimizer: Optimizer = "adam",
     mixed: bool = False,
+    dp: int | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
     pin: Iterable[str] = (),
     forbid: Iterable[str] = (),
     fix: Iterable[str] = (),
@@ -70,8 +75,9 @@ def find_plan(
     A budget is seconds (20, "20s") or a number of proposals ("5000"). A model is a text that
     `meshwright capture` takes, with its batch and dtype, or a graph from `capture_model`; a cluster
     a name of the catalogue, a .toml file, or a `Cluster`, with as many nodes, and GPUs in each, as
-    are given. What is priced is eager PyTorch, or the
-    software that is named: "compiled" or "megatron". Operators and rules of your own are files
+    are given. What is priced is eager PyTorch, or the software that is named: "compiled" or
+    "megatron". Degrees that are given (tp=8, pp=4) are held; with those of tp, cp or ep only
+    configurations by degrees are searched. Operators and rules of your own are files
     (docs/rules.md). The rest is as in `meshwright plan --help`. With more than one core, processes
     are started: guard the script with `if __name__ == "__main__"`.
 
@@ -83,7 +89,8 @@ def find_plan(
     sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
     machine = cluster_with_software(cluster_of(cluster).resized(sizes), software)
     graph = graph_of(with_sequence(model, seq), batch, dtype, operators)
-    constraints = parse_constraints(pin, forbid, fix, exclude_rules)
+    fixes = with_degrees(fix, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep)
+    constraints = parse_constraints(pin, forbid, fixes, exclude_rules)
     question = PlanRequest(
         graph=graph,
         cluster=machine,

@@ -3,24 +3,29 @@ a graph with repeated attention layers. Leaves: `Dims`: widths, tables and exper
 counts of `Facts`.
 
 All are read off parameters: the width of the largest table, the inputs of the last product of a
-layer, experts by the tables that a router chooses from.
+layer, experts by the tables that a router chooses from. Gate and up projection are two products or
+one of twice the width. Attention parts a layer: what adds biases before it and behind it is told
+apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.facts import Facts, layer_starts, transformer_facts
+from meshwright.baselines.degrees.facts import ATTENDING, Facts, layer_starts, transformer_facts
 from meshwright.baselines.tensor import ATTENTION
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import Operator, OperatorGraph
 
-LINEAR, DROPOUT = "linear", "dropout"
+LINEAR, DROPOUT, LAYER_NORM = "linear", "dropout", "layer_norm"
 
-GATED = 2
-"""Products of a feed-forward layer that widen, if one gates the other."""
+ACTIVATIONS = ("silu", "gelu", "relu")
+"""Of feed-forward layers."""
+
+UNGATED = 2
+"""Products of a feed-forward layer without a gate."""
 
 
 class Dims(NamedTuple):
@@ -42,8 +47,14 @@ class Dims(NamedTuple):
     """Of a head."""
     dropout: tuple[float, float]
     """Of hidden states, and of attention: the share that is left out in training."""
-    biased: bool
-    """Whether products of a layer add a bias."""
+    biased: tuple[bool, bool]
+    """Whether products add a bias: those that make queries, keys and values, those behind."""
+    centred: bool
+    """Whether norms are layer norms, which subtract the mean and add a bias."""
+    activation: str
+    """Of the feed-forward layers; "" where no operator of that name computes it."""
+    parameters: int
+    """Numbers that the model trains."""
     normed_heads: bool
     """Whether queries and keys are normalised head by head."""
     looks_ahead: bool
@@ -63,16 +74,15 @@ def transformer_dims(graph: OperatorGraph) -> Dims:
             "flags of a model's sizes are for language models; export --to pytorch",
         )
     vocabulary, hidden = max(tables)
-    layer = list(_products(graph, shapes))
-    widening = [shape for shape in layer if hidden in shape and shape != (hidden, hidden)]
-    inner = max((max(shape) for shape in widening), default=4 * hidden)
+    first, then = _around_attention(graph)
+    inner, gated = _feed_forward(then, shapes, hidden, experts=facts.experts > 0)
     width = _width(graph, hidden // facts.heads)
     return Dims(
         facts=facts,
         hidden=hidden,
         inner=inner,
         vocabulary=vocabulary,
-        gated=sum(set(shape) == {hidden, inner} for shape in layer) > GATED,
+        gated=gated,
         learned_positions=any(rows >= facts.positions for rows, _ in sorted(tables)[:-1]),
         tied=any(
             parameter.also
@@ -86,9 +96,10 @@ def transformer_dims(graph: OperatorGraph) -> Dims:
             _share(graph, DROPOUT, "p"),
             _share(graph, ATTENTION, "dropout_p"),
         ),
-        biased=any(
-            operator.kind == LINEAR and len(operator.inputs) > 2 for operator in _first_layer(graph)
-        ),
+        biased=(_adds_bias(first, shapes), _adds_bias(then, shapes)),
+        centred=any(operator.kind == LAYER_NORM for operator in (*first, *then)),
+        activation=next((operator.kind for operator in then if operator.kind in ACTIVATIONS), ""),
+        parameters=graph.parameter_count,
         normed_heads=width != hidden
         and any(shapes[name] == (width,) for name in _scales(graph, shapes)),
         looks_ahead=any(
@@ -115,6 +126,38 @@ def _refuse_two_attentions(graph: OperatorGraph, facts: Facts) -> None:
 def _first_layer(graph: OperatorGraph) -> tuple[Operator, ...]:
     starts = layer_starts(graph)
     return graph.operators[starts[0] : starts[1]]
+
+
+def _around_attention(graph: OperatorGraph) -> tuple[list[Operator], list[Operator]]:
+    """The operators of the first layer before and behind its attention."""
+    layer = _first_layer(graph)
+    at = next(n for n, operator in enumerate(layer) if operator.kind in ATTENDING)
+    return list(layer[:at]), list(layer[at:])
+
+
+def _feed_forward(
+    then: Iterable[Operator], shapes: dict[str, tuple[int, ...]], hidden: int, *, experts: bool
+) -> tuple[int, bool]:
+    """The inner width of what follows attention and its output projection, and whether it has a
+    gate; of experts where there are some.
+    """
+    products = list(_products(then, shapes))[1:]
+    if experts:
+        products = [shape for shape in products if len(shape) > 2]
+    if not products:
+        return 4 * hidden, False
+    rows, columns = products[-1][-2:]
+    inner = columns if rows == hidden else rows
+    widths = [set(shape[-2:]) for shape in products]
+    return inner, {hidden, 2 * inner} in widths or widths.count({hidden, inner}) > UNGATED
+
+
+def _adds_bias(operators: Iterable[Operator], shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Whether a product with a weight has a bias."""
+    ranks = (
+        {len(shapes[name]) for name in operator.inputs if name in shapes} for operator in operators
+    )
+    return any({1, 2} <= rank for rank in ranks)
 
 
 def _width(graph: OperatorGraph, usual: int) -> int:
@@ -146,16 +189,11 @@ def _shapes(graph: OperatorGraph) -> dict[str, tuple[int, ...]]:
 
 
 def _products(
-    graph: OperatorGraph, shapes: dict[str, tuple[int, ...]]
+    operators: Iterable[Operator], shapes: dict[str, tuple[int, ...]]
 ) -> Iterator[tuple[int, ...]]:
-    """The weights of products of the first layer, one expert's for those of experts."""
-    seen: set[str] = set()
-    for operator in _first_layer(graph):
-        for name in operator.inputs:
-            shape = shapes.get(name or "", ())
-            if name is not None and len(shape) > 1 and name not in seen:
-                seen.add(name)
-                yield shape[-2:]
+    """The shapes of the weights of products, in their order."""
+    names = dict.fromkeys(name for operator in operators for name in operator.inputs)
+    yield from (shapes[name] for name in names if name in shapes and len(shapes[name]) > 1)
 
 
 def _chosen(graph: OperatorGraph) -> int:

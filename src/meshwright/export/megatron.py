@@ -91,9 +91,12 @@ def _model(dims: Dims) -> Iterator[str]:
         yield "--qk-layernorm"
     yield f"--seq-length {facts.positions} --max-position-embeddings {facts.positions}"
     if dims.gated:
-        yield "--swiglu --normalization RMSNorm --disable-bias-linear"
-        if dims.biased:
-            yield "--add-qkv-bias"
+        yield "--swiglu"
+    if not dims.centred:
+        yield "--normalization RMSNorm"
+    before, behind = dims.biased
+    if not behind:
+        yield "--disable-bias-linear --add-qkv-bias" if before else "--disable-bias-linear"
     hidden, attention = dims.dropout
     yield f"--hidden-dropout {hidden:g} --attention-dropout {attention:g}"
     if not dims.learned_positions:
@@ -103,6 +106,44 @@ def _model(dims: Dims) -> Iterator[str]:
     if facts.experts:
         yield f"--num-experts {facts.experts} --moe-router-topk {dims.chosen} --moe-grouped-gemm"
         yield "--moe-token-dispatcher-type alltoall"
+
+
+def lost_sizes(dims: Dims) -> Iterator[str]:
+    """What the flags of a model's sizes do not say."""
+    if dims.looks_ahead:
+        yield (
+            "attention of positions to later ones: pretrain_gpt.py trains decoders; start "
+            "Megatron's program for this model instead"
+        )
+    usual = "silu" if dims.gated else "gelu"
+    if dims.activation not in ("", usual):
+        gate = "gated " if dims.gated else ""
+        yield f"{gate}{dims.activation}: Megatron's feed-forward layers compute {gate}{usual}"
+    if (count := megatron_parameters(dims)) != dims.parameters:
+        yield (
+            f"the model itself: these flags make one of {count:,} parameters, and it has "
+            f"{dims.parameters:,}; write its layers in Megatron-LM, the layout stays"
+        )
+
+
+def megatron_parameters(dims: Dims) -> int:
+    """Parameters of the model that the flags make: attention, feed-forward layers or experts with
+    their router, two norms a layer and a last one, tables and head.
+    """
+    facts, hidden = dims.facts, dims.hidden
+    before, behind = dims.biased
+    norm = 2 if dims.centred else 1
+    rows = (facts.heads + 2 * facts.key_value_heads) * dims.width
+    attention = hidden * rows + facts.heads * dims.width * hidden
+    attention += rows * (before or behind) + hidden * behind
+    attention += 2 * norm * dims.width * dims.normed_heads
+    up = (1 + dims.gated) * dims.inner
+    feed = up * hidden + dims.inner * hidden + (up + hidden) * behind
+    if facts.experts:
+        feed = facts.experts * (feed + hidden)
+    layer = attention + feed + 2 * norm * hidden
+    tables = dims.vocabulary * (1 if dims.tied else 2) + facts.positions * dims.learned_positions
+    return facts.layers * layer + norm * hidden + tables * hidden
 
 
 def _parallel(config: ParallelConfig, dims: Dims) -> Iterator[str]:

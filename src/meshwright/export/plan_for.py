@@ -43,7 +43,7 @@ from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate, pareto_front
-from meshwright.search.joint.moves.deepen import choices
+from meshwright.search.joint.moves.degrees import choices, refuse_degrees
 from meshwright.search.joint.phases import Progress, SearchStatus
 from meshwright.search.joint.request.constraints import MICRO_BATCHES
 from meshwright.search.joint.request.constraints import option as fixed_option
@@ -88,6 +88,7 @@ def plan_for(
     framework, facts = target_named(target), known_facts(question.graph)
     software = software_of(target, mixed=question.training.mixed)
     question = replace(question, cluster=machine_of(question.cluster, software))
+    refuse_degrees(question)
     if framework.transformers and facts is None:
         raise InputError(
             f"{framework.name} lays out transformers, and the model has no repeated "

@@ -33,19 +33,21 @@ FULL = "from torchtitan.distributed.activation_checkpoint import FullAC\n"
 
 
 FLAVORS = {
-    (6, 256, 16): ("llama3", "debugmodel"),
-    (32, 4096, 32): ("llama3", "8B"),
-    (80, 8192, 64): ("llama3", "70B"),
-    (126, 16384, 128): ("llama3", "405B"),
+    (6, 256, 16, 16, 768, 2048): ("llama3", "debugmodel"),
+    (32, 4096, 32, 8, 14336, 128_256): ("llama3", "8B"),
+    (80, 8192, 64, 8, 28672, 128_256): ("llama3", "70B"),
+    (126, 16384, 128, 8, 53248, 128_256): ("llama3", "405B"),
 }
-"""By layers, hidden width and heads."""
+"""By layers, hidden width, heads of queries, of keys and values, inner width and words."""
 
 
 def torchtitan_flavor(dims: Dims) -> tuple[str, str] | None:
     """The name and flavor of a model, if it has it."""
     if not dims.gated or dims.facts.experts:
         return None
-    return FLAVORS.get((dims.facts.layers, dims.hidden, dims.facts.heads))
+    facts = dims.facts
+    heads = facts.heads, facts.key_value_heads
+    return FLAVORS.get((facts.layers, dims.hidden, *heads, dims.inner, dims.vocabulary))
 
 
 def write_torchtitan(writing: ExportWriting) -> Files:

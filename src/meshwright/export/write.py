@@ -24,7 +24,7 @@ from meshwright.export.fit import Fitted, devices_by_rank, fitted, sharded_facto
 from meshwright.export.jax_mesh import indivisible_parameters, write_jax
 from meshwright.export.libraries import HALF, write_accelerate, write_deepspeed
 from meshwright.export.lost import Over, lost_plan_settings, lost_stages
-from meshwright.export.megatron import write_megatron
+from meshwright.export.megatron import lost_sizes, write_megatron
 from meshwright.export.modules import (
     layer_modules,
     stages_of,
@@ -84,11 +84,8 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
             "that cuts it; the predicted figure has it cut"
             for name in tensor_styles(meant, fit.taken["tensor"]).left
         ]
-    if target == "megatron" and transformer_dims(graph).looks_ahead:
-        lost.append(
-            "attention of positions to later ones: pretrain_gpt.py trains decoders; start "
-            "Megatron's program for this model instead"
-        )
+    if target == "megatron":
+        lost += lost_sizes(transformer_dims(graph))
     if target == "torchtitan" and torchtitan_flavor(transformer_dims(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:

@@ -9,9 +9,11 @@ from meshwright.report.documents import Document
 from meshwright.validate.bands import band_of, inside
 
 
-def describe_band(plan: Plan, faster: float | None = None, than: str = "") -> list[str]:
+def describe_band(
+    plan: Plan, step: float, faster: float | None = None, than: str = ""
+) -> list[str]:
     """The band of a plan's step, and whether a gain is inside of it; nothing if nobody knows."""
-    band = band_of(plan.cluster, plan)
+    band = band_of(plan.cluster, plan, step)
     if band is None:
         return []
     text = f"error of such steps: {band}"
@@ -20,9 +22,9 @@ def describe_band(plan: Plan, faster: float | None = None, than: str = "") -> li
     return [text]
 
 
-def band_document(plan: Plan) -> Document | None:
+def band_document(plan: Plan, step: float) -> Document | None:
     """The band of a plan's step, for scripts."""
-    band = band_of(plan.cluster, plan)
+    band = band_of(plan.cluster, plan, step)
     if band is None:
         return None
     return {"share": band.share, "rows": band.rows, "of": band.of}

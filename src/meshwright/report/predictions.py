@@ -124,7 +124,7 @@ def prediction_document(plan: Plan, prediction: Prediction, missing: int) -> Doc
     return {
         **throughput_document(throughput(plan, prediction)),
         "step_s": prediction.step,
-        "band": band_document(plan),
+        "band": band_document(plan, prediction.step),
         "compute_s": prediction.compute,
         "exposed_s": exposed(prediction),
         "moved_bytes": prediction.moved,

@@ -5,8 +5,9 @@ Rows are alike if their GPUs are of one generation, their models both have exper
 none, and their kernels are both fused or both not. Where fewer than LEAST rows are, those of either
 kernels count; of models without experts then all of the GPU. The bands that come with Meshwright
 are written by `meshwright validate published --held-out --bands FILE`. A GPU of which nobody
-published a step has no band, nor have experts where nobody published any, nor what is priced by
-measured operators: these rows judged the rates of kernels.
+published a step has no band, nor have experts where nobody published any, nor steps that are
+shorter than all of them, nor what is priced by measured operators: these rows judged the rates of
+kernels.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 FILE = "published_bands.json"
 LEAST = 6
 """Rows that a band rests on, at least."""
+SHORTEST = 0.07
+"""Seconds of a step: none of the rows that were judged is shorter."""
 QUANTILE = 0.9
 EXPERTS, DENSE = "mixtures of experts", "dense models"
 EAGER, FUSED = "eager", "fused kernels"
@@ -92,10 +95,10 @@ def shipped_bands() -> Mapping[str, Band]:
     return msgspec.json.decode(embedded_table(FILE), type=dict[str, Band])
 
 
-def band_of(cluster: Cluster, plan: Plan | OperatorGraph) -> Band | None:
-    """The band of a plan's predicted step; None if nobody published such a step."""
+def band_of(cluster: Cluster, plan: Plan | OperatorGraph, step: float) -> Band | None:
+    """The band of a plan's predicted step, in seconds; None if nobody published such a step."""
     device, graph = cluster.device, plan.graph if isinstance(plan, Plan) else plan
-    if is_measured(device):
+    if is_measured(device) or step < SHORTEST:
         return None
     name, bands = gpu_generation(device.name), shipped_bands()
     routed = any(operator.kind == ROUTED for operator in graph.operators)

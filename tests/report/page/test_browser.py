@@ -107,6 +107,7 @@ def test_every_section_is_drawn(browser: Browser, folder: Path, model: str) -> N
     for chart in charts:
         assert chart.evaluate(INKED) > 5
     assert page.locator("#machine .cell").count() > 0
+    assert page.locator("#strategies .scroll").evaluate("it => it.scrollWidth <= it.clientWidth")
     photograph(page, model)
     page.close()
 

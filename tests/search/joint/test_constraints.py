@@ -98,7 +98,6 @@ def parsed(text: str) -> Constraints:
         ("channl@node", "'channl', forbidden on 'node', is no role; did you mean 'channel'"),
         ("channel@nod", "has no level 'nod' on which to forbid 'channel'; did you mean 'node'"),
         ("sampel=4", "neither a split of any unit nor an option; did you mean 'sample'"),
-        ("tp=8", "an option; TP is degrees of several splits: fix them .* check MODEL --tp 8'"),
         ("dp=3", "'sample=3' does not divide the 8 devices"),
         ("pp=3", "'?stages=3'? is the product of no factors in a row"),
         ("sample=3", "'sample=3' does not divide the 8 devices"),

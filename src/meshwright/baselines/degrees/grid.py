@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -55,6 +55,9 @@ class ConfigOutcome(NamedTuple):
     step: float
 
 
+Degree = Literal["data", "tensor", "context", "pipeline", "expert"]
+"""A degree of a configuration, by its name there."""
+
 Judge = Callable[[ParallelConfig], ConfigOutcome | None]
 """None if it cannot run or may not be chosen."""
 
@@ -69,7 +72,8 @@ class ConfigChoices(NamedTuple):
     """As `Options.shard_within`, the usual one first."""
     recompute: tuple[bool, ...] = (False, True)
     micro_batches: int | None = None
-    stages: int | None = None
+    held: tuple[tuple[Degree, int], ...] = ()
+    """Degrees that are not chosen."""
 
 
 class Grid:
@@ -98,19 +102,18 @@ class Grid:
     def _degrees(self) -> Iterator[ParallelConfig]:
         devices, facts, choices = self._cluster.devices, self.facts, self._choices
         for tensor, context, pipeline, data in factorizations(devices, (devices,) * 4):
-            wrong = choices.stages not in (None, pipeline) or pipeline > facts.layers
-            if facts.samples % data or facts.heads % tensor or wrong:
+            if facts.samples % data or facts.heads % tensor or pipeline > facts.layers:
                 continue
             experts = divisors(facts.experts) if facts.experts else (1,)
             for expert in experts:
                 config = replace(
                     choices.base, data=data, tensor=tensor, context=context, pipeline=pipeline,
                     expert=expert, chunks=1, stages=(), micro_batches=1, recompute_layers=0,
-                    sequence=tensor > 1, recompute=choices.recompute[0],
-                    uneven=bool(facts.layers % pipeline),
+                    sequence=tensor > 1 and facts.positions % (tensor * context) == 0,
+                    recompute=choices.recompute[0], uneven=bool(facts.layers % pipeline),
                 ).with_zero(self.zeros(data * context)[0], choices.within[0])  # fmt: skip
                 counts = self.counts(config)
-                if not counts:
+                if not counts or any(getattr(config, axis) != n for axis, n in choices.held):
                     continue
                 if pipeline > 1:
                     config = self._filled(config, counts)

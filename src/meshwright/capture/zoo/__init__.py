@@ -11,6 +11,7 @@ from typing import Any
 from meshwright.base.errors import InputError, nearest
 from meshwright.capture.zoo.alexnet import ALEXNET
 from meshwright.capture.zoo.dense import CANDLE_UNO, MLP
+from meshwright.capture.zoo.diffusion import DIT_XL, SDXL_UNET
 from meshwright.capture.zoo.encoder import BERT_LARGE, VIT_LARGE
 from meshwright.capture.zoo.entry import Entry
 from meshwright.capture.zoo.gpt import GPT2_XL, GPT3_175B
@@ -32,7 +33,10 @@ EXACT = (LENET,)
 UNITY = (BERT_LARGE, CANDLE_UNO, MLP, DLRM, XDL, RESNEXT50)
 """Measured in Unity's paper, besides Inception-v3."""
 
-TODAY = (RESNET50, GPT2_XL, GPT3_175B, LLAMA3_8B, LLAMA3_70B, MIXTRAL_8X7B, VIT_LARGE, T5_LARGE)
+TODAY = (
+    RESNET50, GPT2_XL, GPT3_175B, LLAMA3_8B, LLAMA3_70B, MIXTRAL_8X7B, VIT_LARGE, T5_LARGE, DIT_XL,
+    SDXL_UNET,
+)  # fmt: skip
 
 ENTRIES: tuple[Entry[Any], ...] = (*FLEXFLOW, *EXACT, *UNITY, *TODAY)
 

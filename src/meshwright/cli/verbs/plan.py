@@ -71,6 +71,11 @@ def plan(
     pin: own.PinOption = None,
     forbid: own.ForbidOption = None,
     fix: own.FixOption = None,
+    data: own.HeldDataOption = None,
+    tensor: own.HeldTensorOption = None,
+    pipeline: own.HeldPipelineOption = None,
+    context: own.HeldContextOption = None,
+    expert: own.HeldExpertOption = None,
     exclude_rule: own.ExcludeOption = None,
     operators: OperatorsOption = None,
     rules: own.RulesOption = None,
@@ -108,11 +113,12 @@ def plan(
     from meshwright.plan.file import save_plan
     from meshwright.rewrite.verify.user_rules import user_rules
     from meshwright.search.find import with_sequence
-    from meshwright.search.joint.request.constraints import parse_constraints
+    from meshwright.search.joint.request.constraints import parse_constraints, with_degrees
     from meshwright.search.joint.request.question import MINIMIZE, PlanRequest
     from meshwright.simulate.simulation import prices_of
 
     require_lines(top)
+    fixes = with_degrees(fix or (), dp=data, tp=tensor, pp=pipeline, cp=context, ep=expert)
     path, goal = own.chosen_place(out), chosen(minimize, MINIMIZE, "--minimize")
     require_places(out=path, report=report, trace=trace)
     described = chosen_machine(cluster, nodes, gpus, resize, without, slow)
@@ -127,7 +133,7 @@ def plan(
                 "pareto": pareto,
                 "papers": papers,
             }
-            | {"devices": devices, "pin": pin, "forbid": forbid, "fix": fix, "rules": rules}
+            | {"devices": devices, "pin": pin, "forbid": forbid, "fix": fixes, "rules": rules}
             | {"start": start, "report": report, "trace": trace, "explain": explain},
         )
         plan_on_islands(
@@ -156,7 +162,7 @@ def plan(
     )  # fmt: skip
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
-    constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
+    constraints = parse_constraints(pin or (), forbid or (), fixes, exclude_rule or ())
     first = None if first is None else warm_start_under_constraints(first, constraints)
     graph = captured_graph(model, batch, dtype, defined_operators(operators))
     question = PlanRequest(

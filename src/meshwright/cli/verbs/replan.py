@@ -60,7 +60,7 @@ def replan(
     left = degraded(old.cluster, gone, slow_parts(slow))
     graph, training, backend = _asked(old)
     with progress_bar("planning for what is left") as show:
-        step, words = _searched(
+        step, words, before = _searched(
             graph,
             left,
             training,
@@ -79,7 +79,7 @@ def replan(
         f"{graph.name} on what is left of {old.cluster.name}: {words}; every figure is predicted",
         f"step: {format_seconds(Seconds(step))}, {step / full:.3f}x as long as on the full machine "
         f"({format_seconds(Seconds(full))}).",
-        f"The plan is in {path}; it goes on from any checkpoint of the old one.",
+        f"The plan is in {path}; it goes on from any checkpoint of the old one.{before}",
     )
 
 
@@ -130,8 +130,8 @@ def _searched(
     how: tuple[Budget, str, int, int],
     names: tuple[str, int | None],
     show: Callable[[float, str], None],
-) -> tuple[float, str]:
-    """Search, save, and tell the step and what is left."""
+) -> tuple[float, str, str]:
+    """Search, save, and tell the step, what is left, and what was in the file before."""
     import msgspec
 
     from meshwright.cluster.islands import levels_text
@@ -150,15 +150,15 @@ def _searched(
         memory = left.device.memory
         question = PlanRequest(graph=graph, cluster=left, memory=memory, training=training)
         candidate = best_plan(question, budget, backend=backend, seed=seed, cores=cores).best
-        set_aside(path)
+        before = set_aside(path)
         save_plan(msgspec.structs.replace(candidate.plan, model=names[0], batch=names[1]), path)
-        return candidate.prediction.step, levels_text(left)
+        return candidate.prediction.step, levels_text(left), before
     asked = IslandQuestion(graph=graph, cluster=left, training=training)
     best = best_island_plan(
         asked, budget, backend=backend, seed=seed, cores=cores, progress=show
     ).best
-    set_aside(path)
+    before = set_aside(path)
     save_island_plan(msgspec.structs.replace(best.plan, model=names[0]), path)
     parts = [f"{part.name} {part.share} of {best.plan.batch}" for part in best.plan.parts]
     idle = [f"{name} idle" for name in best.plan.idle]
-    return best.prediction.step, ", ".join((*parts, *idle))
+    return best.prediction.step, ", ".join((*parts, *idle)), before

@@ -18,6 +18,8 @@ def progress_section(planned: PlanResult) -> Markup:
             f"{counted(planned.simulated, 'plan')} simulated and "
             f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}."
         )
+        if planned.question.minimize != "memory":
+            how += " A plan that fits is better than a faster one that does not."
         first = element("div", id="progress-chart", class_="chart", role="img", aria_label=how)
         head: list[str] = [element("p", how), first]
     else:

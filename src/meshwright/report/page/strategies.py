@@ -73,7 +73,7 @@ def _strategy(
         format_seconds(exposed(prediction)),
         format_gibibytes(prediction.moved),
         format_gibibytes(prediction.memory.total),
-        f"no, over {format_gibibytes(lacking)}" if lacking else "yes",
+        f"over {format_gibibytes(lacking)}" if lacking else "yes",
     )
 
 

@@ -20,6 +20,9 @@ from meshwright.report.throughput import mfu_cell, rate, unit_of
 from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
+DEVICES = "devices"
+"""The one card that is no prediction."""
+
 
 def summary_section(planned: PlanResult) -> Markup:
     """Cards with the figures, then sentences."""
@@ -46,7 +49,7 @@ def summary_section(planned: PlanResult) -> Markup:
             format_gibibytes(held),
             bar(held / limit, f"of {format_gibibytes(limit)}: {fits}"),
         ),
-        ("devices", str(outline.devices), _devices(outline, planned.question.cluster.devices)),
+        (DEVICES, str(outline.devices), _devices(outline, planned.question.cluster.devices)),
         ("computing", f"{best.compute / best.step:.0%}", "of the step on the busiest device"),
         ("communication volume", format_gibibytes(best.moved), "between devices in a step"),
     )
@@ -76,7 +79,7 @@ def _told(line: str) -> Markup:
 def _card(name: str, value: str, note: str) -> Markup:
     return element(
         "div",
-        element("h3", f"{name} (predicted)"),
+        element("h3", name if name == DEVICES else f"{name} (predicted)"),
         element("p", value, class_="figure"),
         element("p", note, class_="note"),
         class_="card",

@@ -84,7 +84,11 @@ def reductions_section(simulation: Simulation) -> Markup:
     """Every different reduction, drawn."""
     reductions = distinct_reductions(simulation)
     if not reductions:
-        return element("p", "Nothing is summed over several devices.")
+        return element(
+            "p",
+            "No sum over several devices is an all-reduce; what is scattered to its owners at once "
+            "(ReduceScatter) is among the collectives of 'Where the time goes'.",
+        )
     drawn = [
         _drawn(simulation.plan, reduction, number)
         for number, reduction in enumerate(reductions[:MOST])

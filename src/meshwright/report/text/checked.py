@@ -96,7 +96,8 @@ def describe_step(checked: Checked) -> str:
     simulation = checked.simulation
     achieved = throughput(simulation.plan, simulation.prediction)
     first, *others = checked.loads
-    band = "".join(f"E{text[1:]}.\n" for text in describe_band(simulation.plan))
+    step = simulation.prediction.step
+    band = "".join(f"E{text[1:]}.\n" for text in describe_band(simulation.plan, step))
     rest = ", ".join(f"{load.what} {load.share:.0%}" for load in others)
     return (
         f"Step (predicted): {describe_step_parts(step_parts(simulation))}.\n"
@@ -183,7 +184,7 @@ def _doubt(checked: Checked, best: ConfigTrial) -> str:
     if simulation is None or checked.missing:
         return ""
     faster = simulation.prediction.step / best.prediction.step
-    band = band_of(best.plan.cluster, best.plan)
+    band = band_of(best.plan.cluster, best.plan, best.prediction.step)
     if band is None or not inside(band, faster):
         return ""
     return f" ({faster:.2f}x as fast, inside the error of such predictions, ±{band.share:.0%})"

@@ -85,7 +85,7 @@ def _faster(contrast: Contrast) -> str:
     if one == other:
         return "Both are predicted to take as long"
     word, ratio = (OTHER, one / other) if other < one else (ONE, other / one)
-    band = band_of(contrast.one.plan.cluster, contrast.one.plan)
+    band = band_of(contrast.one.plan.cluster, contrast.one.plan, one)
     doubt = ""
     if band is not None and inside(band, ratio):
         doubt = f": inside the error of such predictions ({band})"

@@ -77,7 +77,7 @@ def describe_explained(explained: Explained) -> str:
         f"throughput: {describe_throughput(achieved)}",
         f"step: {describe_step_parts(explained.parts)}",
         describe_categories(explained.spending.stretches),
-        *describe_band(plan),
+        *describe_band(plan, planned.best.prediction.step),
         f"cost: {describe_cost(achieved)}",
         f"{describe_held(planned)}: {kinds}" if fits else _lacks(planned),
         describe_lower_bound(planned),

@@ -45,6 +45,7 @@ from meshwright.report.throughput import (
 )
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.coarse.global_config import micro_batches
+from meshwright.search.joint.request.constraints import held_degrees
 from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
@@ -86,6 +87,9 @@ def describe_question(planned: PlanResult) -> str:
         f"least {asked.minimize} with at most {format_bytes(asked.memory)} a device",
         describe_predicted(asked.cluster),
     ]
+    if held := held_degrees(asked.constraints):
+        degrees = ", ".join(f"{axis.upper()} {degree}" for axis, degree in held.items())
+        words.append(f"only configurations with {degrees} are searched")
     if asked.graph.loss is None:
         words.append(
             "the model has no loss, so that the plan is for a forward and backward pass "
@@ -138,7 +142,12 @@ def describe_planned(planned: PlanResult, parts: StepParts | None = None) -> str
         describe_outline(short_description(planned.plan, planned.rewrites)),
         f"throughput: {describe_throughput(done)}",
         *([] if parts is None else [f"step: {describe_step_parts(parts)}"]),
-        *describe_band(planned.plan, speedup(planned, planned.best), "the best baseline"),
+        *describe_band(
+            planned.plan,
+            planned.best.prediction.step,
+            speedup(planned, planned.best),
+            "the best baseline",
+        ),
         f"cost: {describe_cost(done)}",
     ]
     fits = missing(planned, planned.best) == 0

@@ -162,7 +162,9 @@ def describe_search(comparison: Comparison) -> str:
         text += " Its plan does NOT fit into memory, and no other does."
     searched = comparison.searched
     faster = _speedup(comparison, searched)
-    band = describe_band(searched.plan, faster, "the fastest baseline that fits")
+    band = describe_band(
+        searched.plan, searched.prediction.step, faster, "the fastest baseline that fits"
+    )
     return "\n".join([text, *(f"E{line[1:]}." for line in band)])
 
 

@@ -27,7 +27,8 @@ from meshwright.search.joint.coarse.layout_dp import LayoutWeights
 from meshwright.search.joint.enumerate_plans import everything
 from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.moves.as_if_fixed import FixedDecision, decisions, zero_stages
-from meshwright.search.joint.moves.deepen import Allowance, by_degrees, climbed
+from meshwright.search.joint.moves.deepen import Allowance, climbed
+from meshwright.search.joint.moves.degrees import by_degrees
 from meshwright.search.joint.moves.interleave_move import simulate_interleaved
 from meshwright.search.joint.moves.recompute_layers import checkpointed
 from meshwright.search.joint.moves.replicate_move import copied
@@ -47,6 +48,10 @@ SKETCHING, FRAMING, CONFIGURING, SCREENING = 0.25, 0.4, 0.6, 0.5
 """Shares of the time left: in which global configs are laid out coarsely, in which that is done and
 the best of them are laid out finer, in which configurations by degrees are tried at first, and in
 which their degrees are compared."""
+
+LEAST_CONFIGURED = 24
+"""Configurations that are simulated at least where degrees are held, whatever a number of proposals
+allows."""
 
 SHARES, LEAST = 8, 1e-3
 """Of the time left the part that a search inside of another takes at most, and seconds that are
@@ -114,6 +119,20 @@ class SearchPhases:
         self.deepen()
         self.everything(rewrites)
 
+    def configurations(self) -> None:
+        """Where degrees are held: configurations with them, and what changes no degree."""
+        allowed, least = self.allowance(), self.kept.simulated + LEAST_CONFIGURED
+        for share in (CONFIGURING, 1.0):
+            late = self.clock.hurry(share)
+
+            def enough(late: Callable[[], bool] = late) -> bool:
+                many = self.kept.simulated >= least
+                return self.kept.best is not None and (late() or (many and allowed()))
+
+            self._configure(enough)
+            checkpointed(self.trials, self.question, enough)
+            self.options(copies=False)
+
     def baselines(self, start: Plan | None) -> None:
         """Simulate what needs no search, and the plan to start from."""
         self.tell("baselines")
@@ -165,9 +184,9 @@ class SearchPhases:
             solutions = [context.solution(f, weights, fine=False) for f in global_configs[:FINE]]
             self.trials.explore(context, solutions, self.leading)
 
-    def options(self, fixed: FixedDecision | None = None) -> None:
+    def options(self, fixed: FixedDecision | None = None, *, copies: bool = True) -> None:
         """Change one option of the best plans after the other, as long as they get better: of all
-        or of those that keep to something.
+        or of those that keep to something. With `copies` also which op groups are replicated.
         """
         self.tell("options")
         before: list[CandidateEntry] = []
@@ -180,7 +199,7 @@ class SearchPhases:
                     if (fixed is None or fixed.of(other)) and not self.clock.enough():
                         self.trials.change(entry, other)
                 for roles in copied(entry.context.units, entry.roles, entry.context.factors):
-                    if not self.clock.enough():
+                    if copies and not self.clock.enough():
                         self.trials.relaid(entry, global_config.options, roles)
 
     def walks(self) -> None:
@@ -223,7 +242,10 @@ class SearchPhases:
         if not enough():
             self.tell("degrees")
             late = self.clock.hurry(SCREENING)
-            by_degrees(self.question, self.trials, self.context, enough, late)
+            by_degrees(
+                self.question, self.trials, self.context, enough,
+                lambda: self.kept.best is not None and late(),
+            )  # fmt: skip
 
     def allowance(self, *, limited: bool = True) -> Allowance:
         """What may be tried while the bound is far."""

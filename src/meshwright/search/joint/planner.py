@@ -4,7 +4,8 @@
     baselines   what needs no search is simulated first
     coarse      the layouts that add up to the least in every global config (`coarse_search`); the
                 best few are simulated and laid out finer (`layout_dp`)
-    degrees     while the bound is far: configurations by degrees (`deepen`)
+    degrees     while the bound is far: configurations by degrees (`degrees`); nothing but these
+                where degrees of TP, CP or EP are held
     schedules   virtual stages of the best pipelines (`interleave_move`); of plans that are too
                 large as many layers as must run again (`recompute_layers`)
     algebra     graphs that compute the same (`rewrites`) in the best global configs
@@ -43,9 +44,11 @@ from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.moves.as_if_fixed import fixed_questions, worth_fixing
 from meshwright.search.joint.moves.deepen import climbed, perturb_plan
+from meshwright.search.joint.moves.degrees import refuse_degrees
 from meshwright.search.joint.moves.unify_layers import unify_layer_layouts
 from meshwright.search.joint.phases import Progress, SearchPhases
 from meshwright.search.joint.request.consistent import no_plan_error, refuse_impossible
+from meshwright.search.joint.request.constraints import held_degrees
 from meshwright.search.joint.request.question import PlanRequest, PlanResult, Stopped
 from meshwright.search.joint.request.violations import violations
 from meshwright.search.joint.trials.clock import Clock
@@ -86,6 +89,7 @@ def best_plan(
     Several cores start processes: who asks for them must be importable (`multiprocessing`).
     """
     refuse_impossible(question)
+    refuse_degrees(question)
     warm_up()
     pricer = operators or pricer_of(question.cluster.device)
     links = Pricer(question.cluster, backend, algorithm="best")
@@ -109,6 +113,9 @@ def _searched(run: SearchPhases, start: Plan | None, rewrites: bool) -> Stopped:
     stopped: Stopped = "complete"
     try:
         run.baselines(start)
+        if held_degrees(run.question.constraints):
+            run.configurations()
+            return "budget" if run.clock.enough() else "complete"
         run.global_configs()
         run.phases(rewrites)
         _fixed(run, rewrites)

@@ -1,9 +1,6 @@
-"""Degree grid, hill climbing and iterated local search of the deepening phase. Enters: trials so
-far. Leaves: more of them.
+"""Hill climbing and iterated local search of the deepening phase. Enters: trials so far. Leaves:
+more of them.
 
-degrees    the best of all configurations by degrees of DP, TP, CP, PP and EP, with micro-batches,
-           ZeRO, recomputation and virtual stages (`baselines.degrees.grid`), on the graph as it
-           is; the best of them on graphs that compute the same
 climbed    hill climbing from a plan, pipelined or not: all copies of a unit get another role for
            one factor, in an order drawn from the seed, simulated whole
 kicked     the best plan with some such roles drawn at random, to climb from elsewhere (iterated
@@ -15,15 +12,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from functools import partial
 
-from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.grid import ConfigChoices, Grid, search_grid
-from meshwright.search.joint.coarse.global_config import savings, zero_group_sizes
 from meshwright.search.joint.coarse.graph_context import GraphContext
-from meshwright.search.joint.request.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, option
-from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.joint.trials.candidates import CandidateEntry
 from meshwright.search.joint.trials.clock import Clock
 from meshwright.search.joint.trials.evaluate import Evaluator
@@ -36,9 +26,6 @@ GOAL = 0.05
 
 WHOLE_SIMULATION = 5
 """Proposals of a walk, for each unit, that a whole simulation counts as."""
-
-BEST = 3
-"""Configurations that are laid out on other graphs."""
 
 KICK = 3
 """Roles that are drawn at once."""
@@ -73,44 +60,6 @@ class Allowance:
             self._judged = kept.best
             self._near = self._optimality.reached(kept.best, self._trials.contexts, GOAL)
         return self._near
-
-
-def by_degrees(
-    question: PlanRequest,
-    trials: Evaluator,
-    context: GraphContext,
-    enough: Callable[[], bool],
-    screening: Callable[[], bool],
-) -> None:
-    """Simulate configurations of a graph, and the best of them on the others; nothing if it has no
-    layers with attention.
-    """
-    try:
-        grid = Grid(context.graph, question.cluster, choices(question))
-    except InputError:
-        return
-    search_grid(grid, partial(trials.configured, context), enough, screening)
-    for config in trials.best_configured(context, BEST):
-        for other in trials.contexts:
-            if not enough():
-                trials.configured(other, config)
-
-
-def choices(question: PlanRequest) -> ConfigChoices:
-    """What configurations may say."""
-    constraints, training = question.constraints, question.training
-    stages, recompute = (
-        {saving.zero for saving in savings(constraints)},
-        option(constraints, RECOMPUTE),
-    )
-    return ConfigChoices(
-        base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
-        zero=tuple(sorted(stages)),
-        within=zero_group_sizes(question, max(stages)),
-        recompute=(False, True) if recompute is None else (bool(recompute),),
-        micro_batches=option(constraints, MICRO_BATCHES),
-        stages=option(constraints, STAGES),
-    )
 
 
 def climbed(

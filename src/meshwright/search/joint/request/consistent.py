@@ -14,6 +14,7 @@ from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
 from meshwright.search.joint.request.constraints import (
     ALONE,
+    AXES,
     MICRO_BATCHES,
     OPTIONS,
     SHARD_WITHIN,
@@ -105,10 +106,10 @@ def _check_fix(
         _check_micro_batches(int(value), units)
     elif name == SHARD_WITHIN:
         _check_shard_within(int(value), cluster)
-    elif name not in OPTIONS:
+    elif name not in (*OPTIONS, *AXES):
         if name not in splits:
             problem = f"'{name}={value}' fixes what is neither a split of any unit nor an option"
-            raise InputError(problem, _several(name, value) or _near(name, (*splits, *OPTIONS)))
+            raise InputError(problem, _near(name, (*splits, *OPTIONS)))
         if cluster.devices % int(value):
             raise InputError(
                 f"'{name}={value}' does not divide the {cluster.devices} devices",
@@ -119,16 +120,6 @@ def _check_fix(
                 f"'{name}={value}' is more ways than any unit can be cut along {name!r}",
                 "give a degree that divides what there is to cut",
             )
-
-
-def _several(name: str, value: str) -> str:
-    """The remedy for degrees that are several splits here; empty if it is none of those."""
-    if name.lower() not in ("tp", "cp", "ep"):
-        return ""
-    return (
-        f"{name.upper()} is degrees of several splits: fix them one by one, as channel={value}, or "
-        f"judge a whole configuration by 'meshwright check MODEL --{name.lower()} {value}'"
-    )
 
 
 def _check_stages(stages: int, units: Sequence[OpGroup], cluster: Cluster) -> None:

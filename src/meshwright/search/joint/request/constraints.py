@@ -10,6 +10,8 @@ what they allow.
     fix     SPLIT=DEGREE         units that have this split and can cut it so cut it so
             OPTION=VALUE         the plan has this number of stages or micro-batches, this ZeRO
                                  stage, or recomputation; "dp" is sample, "pp" is stages
+            AXIS=DEGREE          TP, CP or EP of a configuration, as "tp"; beside one of them "dp"
+                                 is the configuration's DP. Only configurations by degrees keep them
     rule    PATTERN              rules of this name are not used
 Whether they can be kept is told by `consistent`, whether a plan keeps them by `violations`.
 """
@@ -33,6 +35,11 @@ OPTIONS = ("stages", "micro-batches", "zero", "shard-within", "recompute", "buck
 STAGES, MICRO_BATCHES, ZERO, SHARD_WITHIN, RECOMPUTE, BUCKET = OPTIONS
 ABBREVIATED = {"dp": "sample", "pp": STAGES}
 """What the field calls a split and an option."""
+DP, TP, CP, EP, PP = AXES = ("dp", "tp", "cp", "ep", "pp")
+"""Degrees of a configuration. Of these "pp" is an option, and "dp" a split unless it is beside
+others."""
+WHOLE_MODEL = (TP, CP, EP)
+"""Those that are several splits, each of its own op groups."""
 STAGE, ALONE = "stage", "idle"
 """What "@1" is along a factor of stages, and elsewhere."""
 
@@ -61,15 +68,27 @@ def parse_constraints(
     >>> parse_constraints(["fc*=sample channel"], ["channel@node"], ["stages=2"]).pinned
     (('fc*', 'sample channel'),)
     """
+    fixed = [_halves(text, "=", "fix", "SPLIT=DEGREE or OPTION=VALUE") for text in fixes]
+    whole_model = any(name.lower() in WHOLE_MODEL for name, _ in fixed)
+    meant = ABBREVIATED | dict.fromkeys((*WHOLE_MODEL, *([DP] if whole_model else [])))
     return Constraints(
         pinned=tuple(_halves(text, "=", "pin", "UNIT=ROLE ROLE ...") for text in pins),
         forbidden=tuple(_halves(text, "@", "forbid", "ROLE@LEVEL") for text in forbids),
         fixed=tuple(
-            _whole_value(*_halves(text, "=", "fix", "SPLIT=DEGREE or OPTION=VALUE"))
-            for text in fixes
+            _whole_value(meant.get(name.lower(), name) or name.lower(), value)
+            for name, value in fixed
         ),
         rules=tuple(rules),
     )
+
+
+def with_degrees(fixes: Iterable[str], **degrees: int | None) -> list[str]:
+    """Fixes, and degrees by axis that are given.
+
+    >>> with_degrees(["zero=1"], tp=8, pp=None)
+    ['zero=1', 'tp=8']
+    """
+    return [*fixes, *(f"{axis}={degree}" for axis, degree in degrees.items() if degree is not None)]
 
 
 def _halves(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
@@ -82,7 +101,6 @@ def _halves(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
 
 def _whole_value(name: str, value: str) -> tuple[str, str]:
     """A fix whose value can be one."""
-    name = ABBREVIATED.get(name.lower(), name)
     if name == RECOMPUTE:
         if value not in ("yes", "no"):
             raise InputError(f"{name}={value} is neither yes nor no", "give 'yes' or 'no'")
@@ -111,6 +129,22 @@ def option(constraints: Constraints, name: str) -> int | None:
         if key == name:
             return value == "yes" if name == RECOMPUTE else int(value)
     return None
+
+
+def held_degrees(constraints: Constraints) -> dict[str, int]:
+    """The degrees that a configuration must have, by axis; nothing where layouts are free.
+
+    >>> held_degrees(parse_constraints(fixes=["tp=8", "pp=4", "zero=1"]))
+    {'tp': 8, 'pp': 4}
+    >>> held_degrees(parse_constraints(fixes=["dp=8", "pp=4"]))
+    {}
+    """
+    degrees = {
+        PP if name == STAGES else name: int(value)
+        for name, value in constraints.fixed
+        if name in (*AXES, STAGES)
+    }
+    return degrees if any(axis in degrees for axis in WHOLE_MODEL) else {}
 
 
 def rule_allowed(constraints: Constraints, rule: str) -> bool:
@@ -146,7 +180,7 @@ def allowed(
 ) -> Allowed:
     """What units may choose from where pipeline stages lie along some factors, by number."""
     levels = [cluster.level_names[factor.level] for factor in factors(cluster)]
-    degrees = {n: int(value) for n, value in constraints.fixed if n not in OPTIONS}
+    degrees = {n: int(value) for n, value in constraints.fixed if n not in (*OPTIONS, *AXES)}
     forbidden = frozenset(constraints.forbidden)
     pins: dict[str, tuple[tuple[str, ...], ...]] = {}
 

@@ -5,16 +5,23 @@ Written from what the constraints say, apart from everything that searches use. 
 along the factors along which every unit sits at one coordinate, not all at the same. Without
 micro-batches that flow through them they may as well be units that were placed one by one, which
 are not refused for being stages.
+
+Degrees of a whole model are read off where it says them: DP, TP and CP off samples, heads and
+queries of every attention, EP off every group of experts, TP off most of the work on weights too.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
+from meshwright.baselines.degrees.facts import EXPERT, attended, attends
+from meshwright.baselines.roles import work
 from meshwright.plan.model import Plan
-from meshwright.search.joint.request.constraints import Constraints
+from meshwright.search.joint.request.constraints import AXES, CP, DP, EP, TP, Constraints
+from meshwright.sharding.unit import OpGroup
 
 
 def violations(plan: Plan, constraints: Constraints) -> list[str]:
@@ -100,7 +107,9 @@ class _Check:
             "shard-within": str(options.shard_within),
             "recompute": "yes" if options.recompute else "no",
         }.get(name)
-        if actual is None:
+        if name in AXES:
+            yield from self._axis(name, int(value))
+        elif actual is None:
             yield from self._degrees(name, int(value))
         elif actual != value and not (name == "stages" and self._placed(value)):
             yield f"'{name}={value}': the plan has {actual}"
@@ -109,6 +118,31 @@ class _Check:
         """Whether one stage is wanted and units were placed one by one."""
         return stages == "1" and self.plan.options.micro_batches == 1
 
+    def _axis(self, name: str, degree: int) -> Iterator[str]:
+        """Op groups that a degree of the whole model is read off, with another one."""
+        for unit in self.plan.units:
+            split = _split_of_axis(unit, name)
+            ways = degree if split is None else self._ways(unit, [split])
+            if ways != degree:
+                yield f"'{name}={degree}': unit {unit.name!r} is cut {ways} ways"
+        if name == TP:
+            yield from self._weights(degree)
+
+    def _weights(self, degree: int) -> Iterator[str]:
+        """Weights that are cut another number of ways, if they do most of the work on weights."""
+        shares = Counter[int]()
+        for unit in self.plan.units:
+            if weight := _weight_splits(unit):
+                shares[self._ways(unit, weight)] += work(unit)
+        for ways, _ in shares.most_common(1):
+            if ways != degree:
+                yield f"'{TP}={degree}': most of the work on weights is cut {ways} ways"
+
+    def _ways(self, unit: OpGroup, splits: Sequence[str | None]) -> int:
+        """How many pieces some splits of a unit are cut into together."""
+        words = zip(self.sizes, self.words[unit.name], strict=True)
+        return math.prod(size for size, word in words if word in splits)
+
     def _degrees(self, name: str, degree: int) -> Iterator[str]:
         for unit in self.plan.units:
             extents = unit.extents.get(name)
@@ -116,13 +150,28 @@ class _Check:
                 _can_be_cut(extents, extent, degree) for extent in extents
             ):
                 continue
-            ways = math.prod(
-                size
-                for size, word in zip(self.sizes, self.words[unit.name], strict=True)
-                if word == name
-            )
+            ways = self._ways(unit, [name])
             if ways != degree:
                 yield f"'{name}={degree}': unit {unit.name!r} is cut {ways} ways"
+
+
+def _split_of_axis(unit: OpGroup, axis: str) -> str | None:
+    """The split that an axis of the whole model cuts in a unit that says so."""
+    if axis == EP:
+        return EXPERT if EXPERT in unit.extents else None
+    head, query = attended(unit.extents)
+    if not (attends(unit) and head in unit.extents):
+        return None
+    samples = None if unit.samples is None else unit.splits[unit.samples].name
+    return {DP: samples, TP: head, CP: query}[axis]
+
+
+def _weight_splits(unit: OpGroup) -> list[str]:
+    """The splits that cut the weight of a product that is no expert's: outputs and inputs."""
+    roles = {split.name: split.role for split in unit.splits}
+    if EXPERT in roles or not {"parameter", "reduction"} <= set(roles.values()):
+        return []
+    return [name for name, role in roles.items() if role in ("parameter", "reduction")]
 
 
 def _can_be_cut(extents: tuple[int, ...], extent: int, degree: int) -> bool:
