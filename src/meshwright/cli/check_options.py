@@ -32,6 +32,10 @@ VirtualOption = Annotated[
 ]
 MicroBatchesOption = Annotated[int | None, typer.Option(min=1, help="Micro-batches of a step.")]
 ZeroOption = Annotated[int | None, typer.Option(min=0, max=3, help="Stage of ZeRO.")]
+SyncEachOption = Annotated[
+    bool,
+    typer.Option("--sync-each", help="Sum gradients after each micro-batch, as FSDP2 by default."),
+]
 ShardWithinOption = Annotated[
     int | None,
     typer.Option(min=1, help="Devices in a row that ZeRO shards among, with copies beyond (HSDP)."),

@@ -106,6 +106,8 @@ def _options(config: ParallelConfig, samples: int) -> Iterator[Setting]:
         yield "--virtual", str(config.chunks)
     yield "--micro-batches", str(config.micro_batches)
     yield "--zero", str(config.zero)
+    if config.sync_each:
+        yield "--sync-each", ""
     if config.shard_within:
         yield "--shard-within", str(config.shard_within)
     if config.recompute:

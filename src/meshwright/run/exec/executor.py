@@ -309,7 +309,8 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             arrived = [self._arrived(leaf, instruction) for leaf in leaves]
-            values = list(entered(leaves, arrived, self._leave_parameter))
+            arrive = partial(self._leave_parameter, instruction.micro_batch)
+            values = list(entered(leaves, arrived, arrive))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
@@ -387,11 +388,11 @@ class Executor:
         else:
             self._gradients.add((leaf.tensor, micro), gradient)
 
-    def _leave_parameter(self, leaf: Leaf, gradient: Tensor) -> Tensor:
-        """Add the gradient of a parameter to those of the micro-batches before."""
+    def _leave_parameter(self, micro: int, leaf: Leaf, gradient: Tensor) -> Tensor:
+        """Add the gradient of a parameter to those of micro-batches that are summed with it."""
         assert leaf.return_ is not None
-        key = leaf.return_, 0
-        if self.script.plan.options.micro_batches > 1:
+        key, options = (leaf.return_, self.script.summed_with(micro)), self.script.plan.options
+        if options.micro_batches > options.sums:
             return self._left.accumulate(key, gradient)
         self._left.add(key, gradient)
         return gradient
@@ -405,14 +406,14 @@ class Executor:
         self._brought.setdefault((return_.tensor, instruction.micro_batch), []).append(handle)
 
     def _settle(self, instruction: Instruction) -> None:
-        bucket = self.script.buckets[instruction.number]
-        left = {n: self._left.taken((n, 0)) for kept in bucket.parameters for n in kept.returns}
+        bucket, micro = self.script.buckets[instruction.number], instruction.micro_batch
+        left = {n: self._left.taken((n, micro)) for kept in bucket.parameters for n in kept.returns}
         if instruction.number not in self._travelling:
-            self._settler.keep(bucket, left)
+            self._settler.keep(bucket, left, micro)
             return
         first = bucket.parameters[0].name
         self._settling.append(
-            self._send("settle", first, partial(self._settler.settle, bucket, left))
+            self._send("settle", first, partial(self._settler.settle, bucket, left, micro))
         )
 
     def _together(

@@ -99,14 +99,13 @@ def by_degrees(
 def choices(question: PlanRequest) -> ConfigChoices:
     """What configurations may say."""
     constraints, training = question.constraints, question.training
-    stages, recompute = (
-        {saving.zero for saving in savings(constraints)},
-        option(constraints, RECOMPUTE),
-    )
+    allowed, recompute = savings(constraints, 2), option(constraints, RECOMPUTE)
+    stages = {saving.zero for saving in allowed}
     return ConfigChoices(
         base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
         zero=tuple(sorted(stages)),
         within=zero_group_sizes(question, max(stages)),
+        sync_each=tuple(sorted({saving.sync_each for saving in allowed})),
         recompute=(False, True) if recompute is None else (bool(recompute),),
         micro_batches=option(constraints, MICRO_BATCHES),
         stages=option(constraints, STAGES),
