@@ -57,7 +57,7 @@ def check(
     virtual: own.VirtualOption = None,
     micro_batches: own.MicroBatchesOption = None,
     zero: own.ZeroOption = None,
-    sync_each: own.SyncEachOption = False,
+    sync_each: own.SyncEachOption = None,
     shard_within: own.ShardWithinOption = None,
     recompute: own.RecomputeOption = False,
     mixed: plan_options.MixedOption = False,
@@ -91,7 +91,7 @@ def check(
     degrees = own.given(
         data=data, tensor=tensor, context=context, pipeline=pipeline, expert=expert,
         chunks=virtual, micro_batches=micro_batches, zero=zero, sync_each=sync_each,
-        shard_within=shard_within, recompute=recompute, mixed=mixed,
+        shard_within=shard_within, recompute=recompute or None, mixed=mixed or None,
     )  # fmt: skip
     file, named = own.parted(config, model, flags, degrees)
     written = own.written(file, flags, degrees, machine.devices)
