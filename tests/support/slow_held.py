@@ -100,7 +100,8 @@ def _gradients(
         if not summed:
             yield clock.returns[unit][0], size, GRADIENTS
         else:
-            yield int(timeline.end[tasks[0]]), parts.summed[source.name], GRADIENTS
+            moment = max(clock.returns[unit][0], int(timeline.end[tasks[0]]))
+            yield moment, parts.summed[source.name], GRADIENTS
         for m in clock.micro_batches[1:] if not (summed and each) else ():
             yield from _during(clock.returns[unit][m], clock.returned[unit][m], size, PASSING)
         for m, task in enumerate(tasks if summed else ()):

@@ -77,6 +77,12 @@ class Script:
         self._index()
         self.instructions, self.turn = self._instructions()
 
+    def summed_with(self, instruction: Instruction) -> int:
+        """With the gradients of which micro-batch those of an instruction are summed over
+        devices.
+        """
+        return instruction.micro_batch if self.plan.options.sync_each else 0
+
     def name_of(self, segment: int) -> str:
         """What a segment is called: as the first operator of its first unit."""
         return self.plan.units[self.segments[segment].units[0]].name
@@ -269,14 +275,10 @@ class Script:
             if last and gradient.steps and not self.parallel.made[gradient.tensor].parameter:
                 yield Instruction("Bring", number, instruction.micro_batch)
 
-    def summed_with(self, micro: int) -> int:
-        """With the gradients of which micro-batch those of this one are summed over devices."""
-        return micro if self.plan.options.sync_each else 0
-
     def _backwards(self) -> Counter[tuple[int, int]]:
         """For each bucket, and each sum of it, for how many backward passes it waits."""
         return Counter(
-            (bucket, self.summed_with(micro))
+            (bucket, self.summed_with(Instruction("Reverse", segment, micro)))
             for segment, numbers in self._kept.items()
             for bucket in numbers
             if self.flows[segment] and any(kept.returns for kept in self.buckets[bucket].parameters)
@@ -287,7 +289,7 @@ class Script:
         self, instruction: Instruction, settling: Counter[tuple[int, int]]
     ) -> Iterator[Instruction]:
         """The buckets to which a segment was the last to contribute."""
-        micro = self.summed_with(instruction.micro_batch)
+        micro = self.summed_with(instruction)
         for bucket in self._kept[instruction.number]:
             settling[bucket, micro] -= 1
             if not settling[bucket, micro]:

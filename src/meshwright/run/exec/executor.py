@@ -309,8 +309,7 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             arrived = [self._arrived(leaf, instruction) for leaf in leaves]
-            arrive = partial(self._leave_parameter, instruction.micro_batch)
-            values = list(entered(leaves, arrived, arrive))
+            values = list(entered(leaves, arrived, partial(self._leave_parameter, instruction)))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
@@ -388,10 +387,10 @@ class Executor:
         else:
             self._gradients.add((leaf.tensor, micro), gradient)
 
-    def _leave_parameter(self, micro: int, leaf: Leaf, gradient: Tensor) -> Tensor:
+    def _leave_parameter(self, run: Instruction, leaf: Leaf, gradient: Tensor) -> Tensor:
         """Add the gradient of a parameter to those of micro-batches that are summed with it."""
         assert leaf.return_ is not None
-        key, options = (leaf.return_, self.script.summed_with(micro)), self.script.plan.options
+        key, options = (leaf.return_, self.script.summed_with(run)), self.script.plan.options
         if options.micro_batches > options.sums:
             return self._left.accumulate(key, gradient)
         self._left.add(key, gradient)

@@ -249,7 +249,8 @@ class _Gradients:
         """
         on_device = (working & self._clock.flows)[self._unit]
         summed, stay = on_device & self._travels, on_device & ~self._travels
-        moments = (self._clock.returns[self._unit[stay], 0], self._end[summed, 0])
+        first = self._clock.returns[self._unit, 0]
+        moments = first[stay], np.maximum(first, self._end[:, 0])[summed]
         return np.concatenate(moments), np.concatenate((self._whole[stay], self._summed[summed]))
 
     def spans(self, working: Flags) -> Iterator[MemorySpan]:
