@@ -181,6 +181,22 @@ def test_checkpointing_of_some_layers_is_that_of_these() -> None:
     assert lost == ("activation checkpointing of 1 layer becomes that of all",)
 
 
+@pytest.mark.parametrize("each", [False, True])
+def test_gradients_are_summed_when_the_plan_or_else_the_target_sums_them(each: bool) -> None:
+    graph = graph_of("zoo:llama3-8b/tiny")
+    config = ParallelConfig(data=4, zero=3, micro_batches=2, sync_each=each)
+    plan = configured(graph, Cluster.named("laptop"), config)
+    exports = {target: exported(plan, graph, target) for target in ("pytorch", "torchtitan", "jax")}
+    script = dict(exports["pytorch"].files)["train_plan.py"]
+    assert ("set_requires_gradient_sync" in script) is not each
+    lost = {target: export.lost for target, export in exports.items()}
+    said = {t for t, words in lost.items() if any("gradients are summed" in w for w in words)}
+    assert said == ({"jax"} if each else {"torchtitan"})
+    pipelined = replace(config, data=2, pipeline=2)
+    staged = exported(configured(graph, Cluster.named("laptop"), pipelined), graph, "pytorch")
+    assert ("gradients are summed once a step, and held whole" in staged.lost) is each
+
+
 @pytest.mark.parametrize(("count", "each"), [(2, 1), (3, 2), (6, 3), (8, 4)])
 def test_checkpointing_of_some_layers_is_that_of_as_many_in_each_stage(
     count: int, each: int

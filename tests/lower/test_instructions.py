@@ -36,7 +36,8 @@ def event(instruction: Instruction) -> Event:
 def reads(script: Script, instruction: Instruction) -> Iterator[Event]:
     """What has to have happened before an instruction."""
     parallel, micro = script.parallel, instruction.micro_batch
-    micros = range(script.plan.options.micro_batches)
+    options = script.plan.options
+    micros = (micro,) if options.sync_each else range(options.micro_batches)
     match instruction.kind:
         case "Run":
             for unit in script.segments[instruction.number].units:

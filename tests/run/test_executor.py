@@ -9,6 +9,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines.data import data_parallel
@@ -96,8 +97,9 @@ def test_shards_of_neighbours_equal_one_device(sizes: tuple[int, ...]) -> None:
         base = data_parallel(tiny(model, batch).graph, cluster)
         for zero, micro, bucket in ((1, 1, 0), (2, 2, 10**6), (3, 1, 10**6), (3, 2, 0)):
             options = Options(zero=zero, shard_within=2, micro_batches=micro, bucket=Bytes(bucket))
-            plan = base.changed(options=options)
-            drawn.append(Drawn(model, batch, "float64", (), plan))
+            each = replace(options, sync_each=zero > 1 and micro > 1)
+            for variant in dict.fromkeys((options, each)):
+                drawn.append(Drawn(model, batch, "float64", (), base.changed(options=variant)))
     for verdict in verdicts(drawn):
         assert verdict.strict, str(verdict)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
@@ -134,6 +135,7 @@ def drawn_problem(random: Random, graph: OperatorGraph) -> StepModel:
     )
     prices = prices_of(cluster)
     apart = [random.random() < 0.7 for _ in prices.factors]
+    options = replace(options, sync_each=zero > 1 and random.random() < 0.5)
     return StepModel(graph, cluster, options, apart=apart, prices=prices)
 
 
@@ -154,7 +156,8 @@ def test_small_graphs_are_laid_as_by_the_twin(graph: OperatorGraph, zero: int) -
     random = Random(zero)
     for micro in (1, 2):
         for again in ({}, {"recompute": True}, {"recompute": True, "recompute_layers": 1}):
-            options = Options(zero=zero, micro_batches=micro, **again)
+            each = zero > 1 and micro > 1
+            options = Options(zero=zero, micro_batches=micro, sync_each=each, **again)
             problem = StepModel(graph, CLUSTERS[1], options, prices=prices_of(CLUSTERS[1]))
             for _ in range(3):
                 roles = random_roles(random, problem)

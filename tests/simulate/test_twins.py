@@ -80,6 +80,7 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
         options.micro_batches,
         chain,
         fetching if options.zero == 3 else None,
+        options.sums,
     )
     assert arrays(problem.template) == arrays(template)
     assert arrays(problem.tasks) == arrays(tasks)

@@ -163,14 +163,15 @@ def _large_enough(
 def allowed(question: PlanRequest) -> tuple[Options, ...]:
     """Every value of every option."""
     fixed = dict(question.constraints.fixed)
-    names = ("micro-batches", "zero", "shard-within", "recompute", "bucket")
-    micro, zero, within, again, bucket = (fixed.get(name) for name in names)
+    names = ("micro-batches", "zero", "sync-each", "shard-within", "recompute", "bucket")
+    micro, zero, sync, within, again, bucket = (fixed.get(name) for name in names)
     possible = (0, *level_group_sizes(question.cluster)) if within is None else (int(within),)
     return tuple(
         msgspec.structs.replace(
             question.training,
             micro_batches=micro_batches,
             zero=stage,
+            sync_each=each,
             shard_within=devices,
             recompute=recompute,
             recompute_layers=again_in,
@@ -178,6 +179,8 @@ def allowed(question: PlanRequest) -> tuple[Options, ...]:
         )
         for micro_batches in (divisors(batch(question)) if micro is None else (int(micro),))
         for stage in (range(4) if zero is None else (int(zero),))
+        for each in ((False, True) if stage > 1 and micro_batches > 1 else (False,))
+        if sync in (None, "yes" if each else "no")
         for devices in (possible if stage else (0,))
         if stage or not int(within or 0)
         for recompute in ((False, True) if again is None else (again == "yes",))

@@ -149,6 +149,7 @@ def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
         recompute=rng.random() < 0.3,
         recompute_layers=0 if count == 1 else 1,
         zero=zero,
+        sync_each=zero > 1 and rng.random() < 0.5,
         shard_within=rng.choice((0, *neighbours)),
         bucket=Bytes(rng.choice((0, 4096, 10**6))),
     )

@@ -39,6 +39,7 @@ def legal(graph: OperatorGraph, cluster: Cluster) -> tuple[tuple[Layout, ...], .
 
 @st.composite
 def options(draw: st.DrawFn) -> Options:
+    zero = draw(st.integers(0, 3))
     return Options(
         optimizer=draw(st.sampled_from(OPTIMIZERS)),
         mixed=draw(st.booleans()),
@@ -46,7 +47,8 @@ def options(draw: st.DrawFn) -> Options:
         schedule=draw(st.sampled_from(SCHEDULES)),
         recompute=draw(st.booleans()),
         recompute_layers=draw(st.integers(0, 3)),
-        zero=draw(st.integers(0, 3)),
+        zero=zero,
+        sync_each=zero > 1 and draw(st.booleans()),
         bucket=Bytes(draw(st.integers(0, 2**40))),
     )
 

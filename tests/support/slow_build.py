@@ -49,13 +49,14 @@ def skeleton(
     micro_batches: int,
     chained: Iterable[tuple[Label, Label]] = (),
     ahead: Iterable[tuple[Label, Label]] | None = None,
+    sums: int = 1,
 ) -> tuple[TaskTemplate, TaskGraph, TaskLabels]:
     """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch, and
     `ahead` what fetching parameters waits for, if they are fetched for each use.
     """
     tasks, fetched = _Tasks(), ahead is not None
-    slots = _number_tasks(tasks, units, bundles, micro_batches, fetched)
-    edges = _join_tasks(tasks, slots, units, bundles, fetched)
+    slots = _number_tasks(tasks, units, bundles, micro_batches, fetched, sums)
+    edges = _join_tasks(tasks, slots, units, bundles, fetched, sums)
     number_of = {label: number for number, label in enumerate(tasks.labels)}
     for before, after in chained:
         tasks.edge(number_of[before], number_of[after], True)
@@ -105,6 +106,7 @@ def _number_tasks(
     bundles: tuple[TensorEdge, ...],
     micro_batches: int,
     fetched: bool,
+    sums: int,
 ) -> _Slots:
     """Tasks in an order in which each comes after all that it may wait for."""
     of_units, of_bundles = (len(units), micro_batches), (len(bundles), micro_batches)
@@ -144,8 +146,11 @@ def _number_tasks(
             for b in last.get(u, ()) if fetched else ():
                 slots.again[b, m] = tasks.task("again", b, m)
             slots.backward[u, m] = tasks.task("backward", u, m)
+            for b in first.get(u, ()) if sums > 1 else ():
+                slots.carry_back[b, m] = tasks.task("return", b, m)
     for b in kept:
-        slots.carry_back[b, 0] = tasks.task("return", b)
+        if sums == 1:
+            slots.carry_back[b, 0] = tasks.task("return", b)
         slots.update[b] = tasks.task("update", b)
         slots.regather[b] = tasks.task("regather", b)
     return slots
@@ -169,6 +174,7 @@ def _join_tasks(
     units: tuple[OpGroup, ...],
     bundles: tuple[TensorEdge, ...],
     fetched: bool,
+    sums: int,
 ) -> _Edges:
     consumers = _legs(bundles)
     micro_batches = slots.forward.shape[1]
@@ -186,7 +192,8 @@ def _join_tasks(
             tasks.edge(slots.forward[u, m], slots.backward[u, m], unit.flows)
     for b, bundle in enumerate(bundles):
         if bundle.parameters:
-            edges.returned_edge[b, 0] = tasks.edge(slots.carry_back[b, 0], slots.update[b])
+            for m in range(sums):
+                edges.returned_edge[b, m] = tasks.edge(slots.carry_back[b, m], slots.update[b])
             edges.regather_edge[b] = tasks.edge(slots.update[b], slots.regather[b])
             continue
         for m in range(micro_batches):
@@ -196,8 +203,8 @@ def _join_tasks(
     for number, (b, consumer) in enumerate(consumers):
         bundle, flows = bundles[b], units[consumer.unit].flows
         for m in range(micro_batches):
-            back_micro = 0 if bundle.parameters else m
-            carry_micro = m if fetched else back_micro
+            carry_micro = m if fetched or not bundle.parameters else 0
+            back_micro = m if sums > 1 or not bundle.parameters else 0
             reader, reverse = slots.forward[consumer.unit, m], slots.backward[consumer.unit, m]
             edges.leg_edge[number, m] = tasks.edge(slots.carry[b, carry_micro], reader)
             edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.carry_back[b, back_micro])

@@ -89,18 +89,24 @@ def _of_unit(parts: Parts, clock: _Clock, unit: int, local_units: set[int]) -> I
 def _gradients(
     problem: StepModel, parts: Parts, timeline: Timeline, number: int, local_units: set[int]
 ) -> Iterator[Event]:
-    """Of parameters: whole until all micro-batches are through and devices have summed them."""
-    clock, task = _Clock(problem, timeline), int(problem.template.carry_back[number, 0])
-    end = int(timeline.end[task])
+    """Of parameters: whole until devices have summed them, for all micro-batches or for each."""
+    clock, each = _Clock(problem, timeline), problem.options.sync_each
+    tasks = [int(task) for task in problem.template.carry_back[number] if task >= 0]
     for source in problem.bundles[number].sources:
         unit, size = source.maker, parts.gradients[source.name]
         if unit not in local_units or not clock.flows[unit]:
             continue
-        yield clock.returns[unit][0], size, GRADIENTS
-        for m in clock.micro_batches[1:]:
+        summed = bool(problem.tasks.live[tasks[0]]) and size > 0
+        if not summed:
+            yield clock.returns[unit][0], size, GRADIENTS
+        else:
+            moment = max(clock.returns[unit][0], int(timeline.end[tasks[0]]))
+            yield moment, parts.summed[source.name], GRADIENTS
+        for m in clock.micro_batches[1:] if not (summed and each) else ():
             yield from _during(clock.returns[unit][m], clock.returned[unit][m], size, PASSING)
-        if problem.tasks.live[task] and size:
-            yield end, parts.summed[source.name] - size, GRADIENTS
+        for m, task in enumerate(tasks if summed else ()):
+            end = int(timeline.end[task])
+            yield from _during(clock.returns[unit][m], end, size, GRADIENTS)
             yield from _during(end - int(problem.tasks.duration[task]), end, size, PASSING)
 
 
@@ -109,7 +115,8 @@ def _tied(
 ) -> Iterator[Event]:
     """A parameter on a device that only reads it: a copy, and a gradient until it is returned."""
     template, clock, bundle = problem.template, _Clock(problem, timeline), problem.bundles[number]
-    arrival, return_ = int(template.carry[number, 0]), int(template.carry_back[number, 0])
+    arrival = int(template.carry[number, 0])
+    returns = [int(task) for task in template.carry_back[number] if task >= 0]
     arrives = int(timeline.end[arrival] - problem.tasks.duration[arrival])
     for consumer in bundle.consumers:
         source, unit = bundle.sources[consumer.tensor], consumer.unit
@@ -129,9 +136,10 @@ def _tied(
             and consumer.boundary.backward is not None
             and parts.gradients[source.name]
         ):
-            first, end = clock.returns[unit][0], int(timeline.end[return_])
-            yield from _during(first, end, copy, GRADIENTS)
-            for m in clock.micro_batches[1:]:
+            for m, task in enumerate(returns):
+                end = int(timeline.end[task])
+                yield from _during(clock.returns[unit][m], end, copy, GRADIENTS)
+            for m in clock.micro_batches[1:] if len(returns) == 1 else ():
                 yield from _during(clock.returns[unit][m], clock.returned[unit][m], copy, PASSING)
 
 

@@ -226,17 +226,19 @@ class Twin:
         gather = self._together(gathering)
         together = self._together if zero == 3 or early else self._one_by_one
         forward_cost = forward_cost.plus(together(carrying))
-        reverse, update = ("return", number, 0), ("update", number, 0)
-        regather = ("regather", number, 0)
+        update, regather = ("update", number, 0), ("regather", number, 0)
+        sums = self.micro if self.problem.options.sync_each else range(1)
         goers = [consumer.unit for consumer, go, _ in waiting if go]
         uses = self.micro if zero == 3 else range(1)
         for m in uses:
             self._collective(("carry", number, m), forward_cost, maker, goers)
             if zero == 3:
                 self._collective(("again", number, m), forward_cost, maker, goers)
-        self._collective(
-            reverse, backward_cost, maker, [consumer.unit for consumer, _, come in waiting if come]
-        )
+        comers = [consumer.unit for consumer, _, come in waiting if come]
+        for m in sums:
+            self._collective(("return", number, m), backward_cost, maker, comers)
+            returned = ("return", number, m), update
+            self.edges[returned].append(backward_cost.time > 0 and trained)
         makers = [source.maker for source in bundle.sources]
         self._collective(regather, gather, None, makers)
         if trained:
@@ -245,7 +247,6 @@ class Twin:
             rate = TRAFFIC[optimizer] / (device.memory_bandwidth * rates.streaming)
             time = max(1, round((rates.launch + rate * bytes_here) * 1e9))
             self._compute(update, time, self._hull(makers))
-        self.edges[reverse, update].append(backward_cost.time > 0 and trained)
         self.edges[update, regather].append(gather.time > 0)
         for consumer, go, come in waiting:
             flows = consumer.boundary.backward is not None and self.flows[consumer.unit]
@@ -253,13 +254,14 @@ class Twin:
             for m in self.micro:
                 reader, undone = ("forward", consumer.unit, m), ("backward", consumer.unit, m)
                 carry, again = ("carry", number, m if zero == 3 else 0), ("again", number, m)
+                reverse = ("return", number, m if len(sums) > 1 else 0)
                 self.edges[carry, reader].append(go)
                 self.edges[undone, reverse].append(come)
                 if zero == 3:
                     self.edges[again, undone].append(go and flows)
                 self.edges[undone, update].append(learns)
         fetched = 2 * len(uses) if zero == 3 else 1
-        self.moved += forward_cost.moved * fetched + backward_cost.moved + gather.moved
+        self.moved += forward_cost.moved * fetched + backward_cost.moved * len(sums) + gather.moved
 
     def _ahead(self) -> None:
         """Fetching waits for the use that is over when the AHEADth before its own begins; one

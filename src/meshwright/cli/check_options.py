@@ -32,6 +32,13 @@ VirtualOption = Annotated[
 ]
 MicroBatchesOption = Annotated[int | None, typer.Option(min=1, help="Micro-batches of a step.")]
 ZeroOption = Annotated[int | None, typer.Option(min=0, max=3, help="Stage of ZeRO.")]
+SyncEachOption = Annotated[
+    bool | None,
+    typer.Option(
+        help="When ZeRO 2 and 3 sum gradients: after each micro-batch, or once a step (no_sync); "
+        "default: as FSDP2, after each, but in a pipeline once."
+    ),
+]
 ShardWithinOption = Annotated[
     int | None,
     typer.Option(min=1, help="Devices in a row that ZeRO shards among, with copies beyond (HSDP)."),
@@ -57,10 +64,8 @@ TRACES = (".json", ".pt2")
 
 
 def given(**values: int | None) -> Given:
-    """The degrees and settings that were given; a switch that is off was not."""
-    return {
-        name: value for name, value in values.items() if value is not None and value is not False
-    }
+    """The degrees and settings that were given."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def parted(
@@ -156,11 +161,13 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
     import msgspec
 
     from meshwright.baselines.degrees.config import ParallelConfig
-    from meshwright.configs.written import Written
+    from meshwright.configs.written import Written, summed_by
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
     rest = {"data": max(1, devices // taken), "sequence": degrees.get("tensor", 1) > 1}
     config = msgspec.structs.replace(ParallelConfig(), **rest | degrees)
+    if "sync_each" not in degrees:
+        config = summed_by("torchtitan", config)
     return Written(form="options", config=config)
 
 

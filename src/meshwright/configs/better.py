@@ -25,10 +25,11 @@ from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
-from meshwright.configs.written import Form
+from meshwright.configs.written import Form, summed_by
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.options import SHARDS_GRADIENTS
 from meshwright.sharding.layout import level_group_sizes
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
@@ -98,7 +99,12 @@ class ConfigTrials:
             early=config.early, folded=config.folded,
         )  # fmt: skip
         within = (0, *level_group_sizes(self.cluster))
-        choices = ConfigChoices(base=base, zero=allowed(self.form, config), within=within)
+        choices = ConfigChoices(
+            base=base,
+            zero=allowed(self.form, config),
+            sync_each=(False, True) if self.form == "options" else (False,),
+            within=within,
+        )
         judged: dict[ParallelConfig, int] = {}
 
         def judge(candidate: ParallelConfig) -> ConfigOutcome | None:
@@ -120,7 +126,7 @@ class ConfigTrials:
 
     def _tried(self, configs: Iterable[ParallelConfig]) -> list[ConfigTrial]:
         trials = []
-        for config in configs:
+        for config in (summed_by(self.form, config) for config in configs):
             if config not in self._known:
                 said = is_expressible(self.form, config)
                 if not said or refusals(self.graph, self.cluster, config):
@@ -162,6 +168,8 @@ def changed(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[Parall
     for zero in allowed(form, config):
         if zero > config.zero:
             yield replace(config, zero=zero)
+    if form == "options" and config.zero >= SHARDS_GRADIENTS and not config.sync_each:
+        yield replace(config, sync_each=config.micro_batches > 1)
     if config.shard_within:
         yield replace(config, shard_within=0)
     for count in divisors(facts.samples // max(1, config.data)):

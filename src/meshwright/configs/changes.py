@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from meshwright.baselines.degrees.config import PIPELINE_INSIDE, ParallelConfig
-from meshwright.configs.written import Form
+from meshwright.configs.written import Form, summed_by
 
 Setting = tuple[str, str]
 """A name and its value; a value may be empty."""
@@ -106,6 +106,8 @@ def _options(config: ParallelConfig, samples: int) -> Iterator[Setting]:
         yield "--virtual", str(config.chunks)
     yield "--micro-batches", str(config.micro_batches)
     yield "--zero", str(config.zero)
+    if config.sync_each != summed_by("torchtitan", config).sync_each:
+        yield "--sync-each" if config.sync_each else "--no-sync-each", ""
     if config.shard_within:
         yield "--shard-within", str(config.shard_within)
     if config.recompute:

@@ -40,7 +40,7 @@ from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
-from meshwright.plan.options import LAYERWISE, Options
+from meshwright.plan.options import LAYERWISE, SHARDS_GRADIENTS, Options
 from meshwright.search.candidate import Candidate
 from meshwright.sharding.layout import factors
 from meshwright.sharding.units import units
@@ -213,8 +213,9 @@ def _of_samples(
     def way(name: str, zero: int, recompute: bool) -> tuple[str, Iterator[_Way]]:
         def made(count: int, again: bool) -> Plan:
             options = replace(
-                training, zero=zero, micro_batches=count, recompute=again, bucket=LAYERWISE
-            )
+                training, zero=zero, micro_batches=count, recompute=again, bucket=LAYERWISE,
+                sync_each=zero >= SHARDS_GRADIENTS and count > 1,
+            )  # fmt: skip
             return replace(base.changed(options=options), origin=name)
 
         return name, iter([_Way(name, each, 1, (recompute,), made)])
@@ -292,7 +293,9 @@ class _Transformer:
 
     def _way(self, name: str, config: ParallelConfig, recompute: tuple[bool, ...]) -> _Way:
         def made(count: int, again: bool) -> Plan:
-            changed = replace(config, micro_batches=count, recompute=again)
+            # As FSDP2 does if nobody asks for its no_sync.
+            each = config.zero >= SHARDS_GRADIENTS and count > 1
+            changed = replace(config, micro_batches=count, recompute=again, sync_each=each)
             return replace(configured(self.graph, self.cluster, changed), origin=name)
 
         each = max(1, self.facts.samples // config.data)

@@ -14,6 +14,7 @@ from meshwright.base.integers import divisors
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
 from meshwright.cluster.rates import Software
+from meshwright.plan.options import SHARDS_GRADIENTS
 
 Form = Literal["torchtitan", "megatron", "options"]
 
@@ -46,12 +47,35 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 def settled(written: Written, facts: Facts) -> ParallelConfig:
     """The configuration, with the virtual stages that the model's layers give."""
     _require_sizes(written, facts)
-    config = written.config
+    config = summed_by(written.form, written.config)
     if config.recompute_layers >= facts.layers:
         config = replace(config, recompute_layers=0)
     if written.layers_each is None:
         return config
     return replace(config, chunks=max(1, facts.layers // config.pipeline // written.layers_each))
+
+
+def summed_by(framework: str, config: ParallelConfig) -> ParallelConfig:
+    """The configuration with gradients summed when a framework sums them.
+
+    Of FSDP2 after each micro-batch unless its no_sync is used: torchtitan does not, pipelines of
+    PyTorch do, and our script (`pytorch`) and plain degrees (`options`) do as they are told.
+    DeepSpeed and Megatron-FSDP have no room for whole gradients; Accelerate and JAX sum once.
+
+    >>> summed_by("torchtitan", ParallelConfig(data=8, zero=3, micro_batches=4)).sync_each
+    True
+    """
+    match framework:
+        case "options":
+            return config
+        case "pytorch":
+            each = config.sync_each and config.pipeline == 1
+        case "torchtitan":
+            each = config.pipeline == 1
+        case _:
+            each = framework in ("megatron", "deepspeed")
+    each = each and config.zero >= SHARDS_GRADIENTS and config.micro_batches > 1
+    return replace(config, sync_each=each)
 
 
 def _require_sizes(written: Written, facts: Facts) -> None:

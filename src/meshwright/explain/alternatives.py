@@ -2,7 +2,8 @@
 Enters: a plan. Leaves: for each decision about the whole graph what was chosen, and the plans with
 something else in its place.
 
-Options: micro-batches halved and doubled, recomputation, the stage of ZeRO. Stages: half as many,
+Options: micro-batches halved and doubled, recomputation, the stage of ZeRO, when gradients are
+summed. Stages: half as many,
 or whatever is left without the innermost factor that they lie along, which then cuts samples.
 Placement: for each two levels the roles of a factor of one and of a factor of the other exchanged,
 in all units at once. Alternatives that are no plans raise an `InputError` when they are made.
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.plan.model import Plan
+from meshwright.plan.options import SHARDS_GRADIENTS
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, level_group_sizes
 from meshwright.sharding.unit import SAMPLE, OpGroup
 
@@ -49,6 +51,8 @@ def alternatives(plan: Plan) -> Iterator[Alternatives]:
         tuple((str(stage), partial(_with_zero, plan, stage)) for stage in others),
         fixable=True,
     )
+    if options.zero >= SHARDS_GRADIENTS and options.micro_batches > 1:
+        yield _of_option(plan, "sync-each", options.sync_each, "sync_each", [not options.sync_each])
     within = (0, *level_group_sizes(plan.cluster))
     if options.zero and len(within) > 1:
         among = [devices for devices in within if devices != options.shard_within]

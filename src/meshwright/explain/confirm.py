@@ -25,8 +25,8 @@ from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan, whole
 from meshwright.search.joint.request.constraints import (
     MICRO_BATCHES,
-    RECOMPUTE,
     SHARD_WITHIN,
+    YES_OR_NO,
     ZERO,
     Constraints,
     parse_constraints,
@@ -129,9 +129,9 @@ def warm_start_under_constraints(plan: Plan, constraints: Constraints) -> Plan |
     that is no plan. Stages and degrees stay what they are.
     """
     fixed = {
-        name.replace("-", "_"): value == "yes" if name == RECOMPUTE else int(value)
+        name.replace("-", "_"): value == "yes" if name in YES_OR_NO else int(value)
         for name, value in constraints.fixed
-        if name in (MICRO_BATCHES, ZERO, SHARD_WITHIN, RECOMPUTE)
+        if name in (MICRO_BATCHES, ZERO, SHARD_WITHIN, *YES_OR_NO)
     }
     pinned = {unit.name: pins_of(constraints, unit)[-1:] for unit in plan.units}
     rows = tuple(

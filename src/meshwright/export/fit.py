@@ -21,6 +21,7 @@ from meshwright.baselines.degrees.facts import Facts
 from meshwright.baselines.degrees.placed import Rows, rows_of
 from meshwright.baselines.degrees.refusals import divisibility_problems
 from meshwright.cluster.model import Cluster
+from meshwright.configs.written import summed_by
 from meshwright.export.exported import Target
 from meshwright.export.uniform import Uniform
 from meshwright.sharding.layout import factors, sharding
@@ -123,6 +124,11 @@ def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> Pa
         words = "parameters stay whole" if stage < 3 else "parameters are gathered for each use"
         lost.append(f"ZeRO {config.zero} becomes ZeRO {stage} ({words})")
         config = config.with_zero(stage, config.shard_within)
+    summed = summed_by(target.name, config)
+    if summed.sync_each != config.sync_each:
+        often = "after each micro-batch" if summed.sync_each else "once a step, and held whole"
+        lost.append(f"gradients are summed {often}")
+    config = summed
     if config.optimizer == "momentum" and target.name in ("megatron", "torchtitan"):
         lost.append("SGD with momentum is written as sgd")
         config = replace(config, optimizer="sgd")

@@ -28,6 +28,7 @@ from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid
 from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.configs.find_plan import recipes_for
+from meshwright.configs.written import summed_by
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
@@ -271,11 +272,16 @@ class _Search:
         for micro in counts if wanted is None else (wanted,):
             for zero in (stage for stage in allowed.zero if stage in target.zero):
                 within = allowed.within if zero else (0,)
-                for recompute, devices in product(allowed.recompute, within):
+                settings = product(allowed.recompute, within, allowed.sync_each)
+                for recompute, devices, each in settings:
+                    said = ParallelConfig(micro_batches=micro, sync_each=each, zero=3)
+                    said = summed_by(target.name, said.with_zero(zero, devices))
                     options = replace(
                         question.training, zero=zero, shard_within=devices, micro_batches=micro,
-                        recompute=recompute, bucket=LAYERWISE,
+                        sync_each=said.sync_each, recompute=recompute, bucket=LAYERWISE,
                     )  # fmt: skip
+                    if options in self.simulated:
+                        continue
                     try:
                         yield base.changed(options=options)
                     except InputError:

@@ -360,7 +360,7 @@ def _training(writing: ExportWriting) -> str:
             given="stages" if config.chunks > 1 else "stages[0]",
         )  # fmt: skip
     sync = ""
-    if _sharded(config) and config.micro_batches > 1:
+    if _sharded(config) and config.micro_batches > 1 and not config.sync_each:
         sync = " " * 12 + "self.model.set_requires_gradient_sync(number == MICRO_BATCHES - 1)\n"
     return text.TRAIN.format(
         layout=layout, shard=shard, optimizer=optimizer, dtype=dtype, sync=sync,

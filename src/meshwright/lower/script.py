@@ -9,6 +9,7 @@ which every device does its own part.
 A layer that runs again does so, with what is carried inside of it, before its backward pass.
 Parameters that are sharded themselves (ZeRO 3) are gathered for each use of theirs (`prefetch`),
 others that are updated in shards once a step. What is gathered is on its way until it is used.
+Gradients are summed once a step, or after each micro-batch (`Options.sync_each`).
 
 A script may be of two passes apart: of what some tensors need (a model's outputs) all micro-batches
 go forward first, and backward once gradients of these tensors have come from elsewhere.
@@ -75,6 +76,12 @@ class Script:
         """For each segment whether it has a backward pass."""
         self._index()
         self.instructions, self.turn = self._instructions()
+
+    def summed_with(self, instruction: Instruction) -> int:
+        """With the gradients of which micro-batch those of an instruction are summed over
+        devices.
+        """
+        return instruction.micro_batch if self.plan.options.sync_each else 0
 
     def name_of(self, segment: int) -> str:
         """What a segment is called: as the first operator of its first unit."""
@@ -268,19 +275,22 @@ class Script:
             if last and gradient.steps and not self.parallel.made[gradient.tensor].parameter:
                 yield Instruction("Bring", number, instruction.micro_batch)
 
-    def _backwards(self) -> Counter[int]:
-        """For each bucket for how many backward passes it waits."""
+    def _backwards(self) -> Counter[tuple[int, int]]:
+        """For each bucket, and each sum of it, for how many backward passes it waits."""
         return Counter(
-            bucket
+            (bucket, self.summed_with(Instruction("Reverse", segment, micro)))
             for segment, numbers in self._kept.items()
             for bucket in numbers
             if self.flows[segment] and any(kept.returns for kept in self.buckets[bucket].parameters)
-            for _ in range(self.plan.options.micro_batches)
+            for micro in range(self.plan.options.micro_batches)
         )
 
-    def _settled(self, instruction: Instruction, settling: Counter[int]) -> Iterator[Instruction]:
+    def _settled(
+        self, instruction: Instruction, settling: Counter[tuple[int, int]]
+    ) -> Iterator[Instruction]:
         """The buckets to which a segment was the last to contribute."""
+        micro = self.summed_with(instruction)
         for bucket in self._kept[instruction.number]:
-            settling[bucket] -= 1
-            if not settling[bucket]:
-                yield Instruction("Settle", bucket)
+            settling[bucket, micro] -= 1
+            if not settling[bucket, micro]:
+                yield Instruction("Settle", bucket, micro)

@@ -19,6 +19,9 @@ from meshwright.graph.model import OperatorGraph
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
+SHARDS_GRADIENTS = 2
+"""The stage of ZeRO from which on gradients are sharded."""
+
 LAYERWISE = Bytes(-1)
 """In `Options.bucket`: a bucket for each repeated layer."""
 
@@ -37,6 +40,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many layers, if not of all (0), evenly spread over the graph (`recomputed_layers`)."""
     zero: int = 0
     """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
+    sync_each: bool = False
+    """Whether gradients are summed over devices after each micro-batch (FSDP2's default), so that
+    only shards of them are held until the next, and not once a step (its no_sync)."""
     shard_within: int = 0
     """Among how many devices in a row it is sharded, with copies beyond (HSDP: as many as a node
     has); 0: among all."""
@@ -61,6 +67,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.zero not in range(4):
             raise InputError(f"the ZeRO stage is {self.zero}", "give 0, 1, 2 or 3")
+        if self.sync_each and self.zero < SHARDS_GRADIENTS:
+            raise InputError(
+                f"ZeRO {self.zero} holds whole gradients, whenever they are summed",
+                "give ZeRO 2 or 3, or sum them once a step",
+            )
         if self.shard_within and not self.zero:
             raise InputError(
                 f"ZeRO 0 shards nothing within {self.shard_within} devices",
@@ -68,15 +79,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     @property
+    def sums(self) -> int:
+        """How often a step sums gradients over devices."""
+        return self.micro_batches if self.sync_each else 1
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients of several micro-batches are added before they are summed."""
+        return self.micro_batches > self.sums
+
+    @property
     def sharded(self) -> str:
         """What is sharded among whom, in a few words."""
         among = f" within {self.shard_within} devices (HSDP)" if self.shard_within else ""
-        return f"ZeRO {self.zero}{among}"
+        each = ", gradients summed after each micro-batch" if self.sync_each else ""
+        return f"ZeRO {self.zero}{among}{each}"
 
     def with_zero(self, stage: int) -> Options:
         """The same with another stage of ZeRO."""
-        within = self.shard_within if stage else 0
-        return msgspec.structs.replace(self, zero=stage, shard_within=within)
+        return msgspec.structs.replace(
+            self,
+            zero=stage,
+            shard_within=self.shard_within if stage else 0,
+            sync_each=self.sync_each and stage >= SHARDS_GRADIENTS,
+        )
 
     @property
     def recomputed(self) -> str:

@@ -73,8 +73,8 @@ class AdditiveCosts:
         options: Options,
         allowed: Allowed = ANYTHING,
     ) -> None:
-        """Of the options micro-batches, the optimizer and among whom ZeRO shards count; its stage
-        is asked for.
+        """Of the options micro-batches, how often gradients are summed, the optimizer and among
+        whom ZeRO shards count; its stage is asked for.
         """
         self.graph, self.cluster, self.options = graph, cluster, options
         self.units, self.factors = units(graph), factors(cluster)
@@ -102,7 +102,8 @@ class AdditiveCosts:
                 self._beside.setdefault(consumer.unit, []).append(consumer.boundary)
         self.shards = np.array(sharding(self.factors, options.shard_within), np.bool_)
         """[factors] whether ZeRO shards along a factor."""
-        shared = ("costing", operators, micro, options.optimizer, options.shard_within)
+        decided = micro, options.sums, options.optimizer, options.shard_within
+        shared = ("costing", operators, *decided)
         self.known: _Known = prices.shared.setdefault(shared, _Known())
         self.kind = self._kinds()
         self.joints = tuple(self._joints())
@@ -156,7 +157,8 @@ class AdditiveCosts:
                 )
                 backward = np.where(alike, 0.0, backward)
         if bundle.parameters:
-            return ConsumerCosts(np.zeros_like(forward), np.zeros_like(forward), forward + backward)
+            sums = forward + self.options.sums * backward
+            return ConsumerCosts(np.zeros_like(forward), np.zeros_like(forward), sums)
         return ConsumerCosts(forward, backward, np.zeros_like(forward))
 
     def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
@@ -303,7 +305,7 @@ class AdditiveCosts:
                 if zero
                 else home
             )
-            sums += self._rows(produced, held, source.bytes)
+            sums += self.options.sums * self._rows(produced, held, source.bytes)
             if zero in (1, 2):
                 sums += self._rows(held, home, source.bytes)
             elif zero == 3:

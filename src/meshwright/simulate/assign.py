@@ -260,12 +260,15 @@ def _write_way(
     forward: bool,
 ) -> None:
     """Write what was charged into the tasks of a bundle."""
-    kept, time, moved = template.parameters[b], room.charged[TIME], room.charged[MOVED]
+    time, moved = room.charged[TIME], room.charged[MOVED]
     tasks = template.carry if forward else template.carry_back
     ends = template.carried_edge if forward else template.returned_edge
     fetched = sharded and forward and template.again[b, 0] != NONE
-    copies = 1 if kept and not fetched else tasks.shape[1]
-    for m in range(copies):
+    copies = 0
+    for m in range(tasks.shape[1]):
+        if tasks[b, m] == NONE:
+            continue
+        copies += 1
         _write(graph, tasks[b, m], time, one, other, room.busy)
         if ends[b, m] != NONE:
             graph.edge_live[ends[b, m]] = time > 0
@@ -323,7 +326,9 @@ def _lay_update(
         graph.hold[task, 0] = graph.duration[task]
         graph.places[task, 0] = home
     else:
-        graph.edge_live[template.returned_edge[b, 0]] = False
+        for m in range(template.returned_edge.shape[1]):
+            if template.returned_edge[b, m] != NONE:
+                graph.edge_live[template.returned_edge[b, m]] = False
     _write(graph, template.regather[b], room.charged[TIME], home, home, room.busy)
     graph.edge_live[template.regather_edge[b]] = room.charged[TIME] > 0
     room.moved[b, 1] += room.charged[MOVED]

@@ -29,17 +29,25 @@ def skeleton(
     micro_batches: int,
     chained: Iterable[tuple[Label, Label]] = (),
     ahead: Iterable[tuple[Label, Label]] | None = None,
+    *,
+    sync_each: bool = False,
 ) -> tuple[TaskTemplate, TaskGraph]:
     """The arrays; `chained` are further edges, between the compute tasks of units, and `ahead` what
-    fetching parameters waits for, if they are fetched for each use.
+    fetching parameters waits for, if they are fetched for each use. With `sync_each` gradients of
+    parameters are returned for each micro-batch.
     """
     template, fetched = _bare(joined, micro_batches), ahead is not None
     n = _number_tasks(
-        template, *_made(template), *_read_first(template), *_read_last(template), fetched
+        template,
+        *_made(template),
+        *_read_first(template),
+        *_read_last(template),
+        fetched,
+        sync_each,
     )
     consumers, kept = len(template.leg_unit), int(template.parameters.sum())
-    many = len(template.flows) + 2 * (len(template.maker) - kept) + 4 * consumers
-    most = many * micro_batches + 2 * kept
+    many = len(template.flows) + 2 * len(template.maker) + 4 * consumers
+    most = many * micro_batches + kept
     before, after = np.zeros((2, most), np.int32)
     wires = _Wires(before, after, np.ones(most, np.bool_))
     e = _join_tasks(template, wires, fetched)
@@ -166,6 +174,7 @@ def _number_tasks(
     last_start: Indices,
     last: Indices,
     fetched: bool,
+    sync_each: bool,
 ) -> int:
     """Number tasks so that each comes after all that it may wait for; returns how many."""
     n = 0
@@ -192,10 +201,17 @@ def _number_tasks(
                     n += 1
             template.backward[u, m] = n
             n += 1
+            if sync_each:
+                for i in range(first_start[u], first_start[u + 1]):
+                    template.carry_back[first[i], m] = n
+                    n += 1
     for b in range(len(template.maker)):
         if template.parameters[b]:
-            template.carry_back[b, 0], template.update[b], template.regather[b] = n, n + 1, n + 2
-            n += 3
+            if not sync_each:
+                template.carry_back[b, 0] = n
+                n += 1
+            template.update[b], template.regather[b] = n, n + 1
+            n += 2
     return n
 
 
@@ -226,8 +242,11 @@ def _join_tasks(template: TaskTemplate, wires: _Wires, fetched: bool) -> int:
 @compiled
 def _join_bundle(template: TaskTemplate, wires: _Wires, e: int, b: int) -> int:
     if template.parameters[b]:
-        template.returned_edge[b, 0], template.regather_edge[b] = e, e + 1
-        e = _wire(wires, e, template.carry_back[b, 0], template.update[b], False)
+        for m in range(template.forward.shape[1]):
+            if template.carry_back[b, m] != NONE:
+                template.returned_edge[b, m] = e
+                e = _wire(wires, e, template.carry_back[b, m], template.update[b], False)
+        template.regather_edge[b] = e
         return _wire(wires, e, template.update[b], template.regather[b], False)
     maker = template.maker[b]
     for m in range(template.forward.shape[1]):
@@ -244,7 +263,8 @@ def _join_leg(
     kept, maker, unit = template.parameters[b], template.maker[b], template.leg_unit[consumer]
     flows, trained = template.flows[unit], template.trained[template.leg_source[consumer]]
     for m in range(template.forward.shape[1]):
-        carry_copy, back_copy = 0 if kept and not fetched else m, 0 if kept else m
+        carry_copy = 0 if kept and not fetched else m
+        back_copy = 0 if template.carry_back[b, m] == NONE else m
         reader, reverse = template.forward[unit, m], template.backward[unit, m]
         template.leg_edge[consumer, m], template.leg_back_edge[consumer, m] = e, e + 1
         e = _wire(wires, e, template.carry[b, carry_copy], reader, False)

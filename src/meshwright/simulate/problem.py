@@ -80,8 +80,9 @@ class StepModel:
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
         fetching = self._fetching(pipeline) if self.options.zero == WHOLLY_SHARDED else None
         self.template, self.tasks = skeleton(
-            self.joined, self.places, len(self.prices.kinds), micro, edges, fetching
-        )
+            self.joined, self.places, len(self.prices.kinds), micro, edges, fetching,
+            sync_each=self.options.sums > 1,
+        )  # fmt: skip
         self.room: Workspace = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
         rates = self.operators.rates
         moving = cluster.device.memory_bandwidth * rates.streaming

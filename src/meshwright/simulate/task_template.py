@@ -72,7 +72,8 @@ class TaskTemplate(NamedTuple):
     """[bundles, micro-batches] tasks; of parameters only the first, unless they are fetched for
     each use."""
     carry_back: Indices
-    """[bundles, micro-batches] tasks that return gradients; of parameters only the first."""
+    """[bundles, micro-batches] tasks that return gradients; of parameters only the first, unless
+    they are summed after each micro-batch."""
     update: Indices
     """[bundles] tasks, or NONE."""
     regather: Indices

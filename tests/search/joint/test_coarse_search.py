@@ -18,6 +18,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.search.joint.coarse.coarse_search import coarse_solutions
 from meshwright.search.joint.coarse.global_config import (
+    SAVINGS,
     GlobalConfig,
     MemorySaving,
     framed,
@@ -91,11 +92,10 @@ def test_shapes_with_constraints(
 @pytest.mark.parametrize("fixes", [[], ["zero=2"], ["recompute=no"], ["zero=3", "recompute=yes"]])
 def test_savings_keep_to_what_is_fixed(fixes: list[str]) -> None:
     wanted = dict(fix.split("=") for fix in fixes)
-    offered = savings(parse_constraints(fixes=fixes))
-    every = [MemorySaving(zero, again) for again in (False, True) for zero in range(4)]
+    offered = savings(parse_constraints(fixes=fixes), 2)
     assert set(offered) == {
         saving
-        for saving in every
+        for saving in SAVINGS
         if wanted.get("zero", str(saving.zero)) == str(saving.zero)
         and (wanted.get("recompute", "") in ("", "yes" if saving.recompute else "no"))
     }
@@ -173,12 +173,27 @@ def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
     }
     assert tried == set(shapes(question(1), GRAPH))
     saved = {
-        MemorySaving(solution.global_config.options.zero, solution.global_config.options.recompute)
-        for solution in candidates
+        MemorySaving(options.zero, options.recompute, options.sync_each)
+        for options in (solution.global_config.options for solution in candidates)
     }
-    assert saved == set(savings(Constraints()))
-    held = [solution.bytes for solution in candidates]
-    assert held == sorted(held)
+    assert saved == set(savings(Constraints(), 2)) > set(savings(Constraints(), 1))
+
+
+def test_gradients_are_held_in_shards_before_layers_run_again() -> None:
+    """Where that is what it takes to fit: FSDP2's default."""
+    graph, limits = transformer(layers=4, batch=32), parse_constraints(fixes=["sample=4"])
+    asked = PlanRequest(graph=graph, cluster=FOUR, memory=Bytes(ROOM), constraints=limits)
+    config = framed(asked, (), 8, MemorySaving(3, recompute=False, sync_each=True))
+    roomy = GraphContext(asked, graph, *tables())
+    need = roomy.solution(config, LayoutWeights(sums=0.5), fine=False).bytes
+    context = GraphContext(replace(asked, memory=Bytes(int(need) + 1)), graph, *tables())
+    fitting = [
+        solution.global_config.options
+        for solution in coarse_solutions(context, never)
+        if context.fits(solution) and not solution.global_config.stages
+    ]
+    assert config.options in fitting
+    assert not any(options.recompute and options.micro_batches == 8 for options in fitting)
 
 
 EIGHT = Cluster.named("flexflow-p100", node=1, gpu=8)

@@ -160,7 +160,7 @@ def test_stages_lie_along_the_same_factors_in_all_units() -> None:
 
 def test_options_and_rules() -> None:
     constraints = parse_constraints([], [], ["stages=2", "recompute=yes", "zero=0"], ["fuse*"])
-    assert [option(constraints, name) for name in OPTIONS] == [2, None, 0, None, True, None]
+    assert [option(constraints, name) for name in OPTIONS] == [2, None, 0, None, None, True, None]
     assert [rule_allowed(constraints, name) for name in ("fuse-relu", "swap")] == [False, True]
     assert sitting(parsed("pin first=@1 sample stage; pin loss=sample idle sample"), EIGHT) == (
         True,

@@ -50,7 +50,10 @@ class Job(NamedTuple):
 
 JOBS = {
     "transformer, 2 processes, tight": Job(
-        GRAPH, CLUSTER, 0.6, ("zero=3", "recompute=yes", "stages=2", "micro-batches=4")
+        GRAPH,
+        CLUSTER,
+        0.6,
+        ("zero=3", "sync-each=yes", "recompute=yes", "stages=2", "micro-batches=4"),
     ),
     "transformer, 2 x 2": Job(GRAPH, FOUR, 9.0, ("zero=1", "stages=4", "sample=2", "channel=2")),
     "convolutions, 2 x 2, tight": Job(

@@ -33,6 +33,7 @@ MODELS = ("alexnet", "resnet-101", "nmt", "bert-large", "mixtral-8x7b", "dlrm", 
 SAVING = (
     Options(), Options(zero=1), Options(zero=2), Options(zero=3), Options(recompute=True),
     Options(zero=3, recompute=True), Options(micro_batches=2), Options(optimizer="sgd"),
+    Options(zero=2, micro_batches=2, sync_each=True),
 )  # fmt: skip
 
 

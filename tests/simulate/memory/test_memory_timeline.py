@@ -19,7 +19,7 @@ from meshwright.cost.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, train
 from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Plan
-from meshwright.plan.options import Options
+from meshwright.plan.options import LAYERWISE, Options
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves
@@ -142,6 +142,21 @@ def test_micro_batches_add_gradients_up_whole(zero: int) -> None:
     options = Options(zero=zero, micro_batches=2)
     _, (curve,) = on(FOUR, graph, "sample sample", options)
     assert int(curve.gradients.max()) == weight_bytes
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+@pytest.mark.parametrize("micro", [2, 4])
+def test_gradients_that_are_summed_after_each_micro_batch_are_held_in_shards(
+    zero: int, micro: int
+) -> None:
+    """As FSDP2: what is whole is only what the backward pass has just made, and not yet sent."""
+    graph = transformer(layers=4, batch=16)
+    weight_bytes = sum(p.tensor.spec.bytes for p in graph.parameters)
+    options = Options(zero=zero, micro_batches=micro, bucket=LAYERWISE)
+    _, (once,) = on(FOUR, graph, "sample sample", options)
+    _, (each,) = on(FOUR, graph, "sample sample", replace(options, sync_each=True))
+    assert int(each.gradients[-1]) == int(once.gradients[-1]) == weight_bytes / 4
+    assert int(each.gradients.max()) < int(once.gradients.max()) == weight_bytes
 
 
 def test_what_is_cut_already_is_sharded_only_by_its_copies() -> None:

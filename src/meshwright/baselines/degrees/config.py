@@ -20,7 +20,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import require_whole
 from meshwright.base.units import Bytes, counted
 from meshwright.cost.memory import Optimizer
-from meshwright.plan.options import Options, Schedule
+from meshwright.plan.options import SHARDS_GRADIENTS, Options, Schedule
 
 Axis = Literal["tensor", "context", "data", "pipeline"]
 
@@ -52,6 +52,8 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     micro_batches: int = 1
     schedule: Schedule = "1f1b"
     zero: int = 0
+    sync_each: bool = False
+    """As `Options.sync_each`."""
     shard_within: int = 0
     """As `Options.shard_within`."""
     recompute: bool = False
@@ -123,7 +125,9 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_zero(self, stage: int, within: int) -> ParallelConfig:
         """The same with another stage of ZeRO, within so many devices if it shards anything."""
-        return msgspec.structs.replace(self, zero=stage, shard_within=within if stage else 0)
+        each = self.sync_each and stage >= SHARDS_GRADIENTS
+        within = within if stage else 0
+        return msgspec.structs.replace(self, zero=stage, shard_within=within, sync_each=each)
 
     @property
     def options(self) -> Options:
@@ -136,6 +140,7 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
             recompute=self.recompute,
             recompute_layers=self.recompute_layers if self.recompute else 0,
             zero=self.zero,
+            sync_each=self.sync_each,
             shard_within=self.shard_within,
             bucket=self.bucket,
             early=self.early,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
+from meshwright.plan.options import SHARDS_GRADIENTS
 
 SLOTS = 4
 """Micro-batches of a pipeline where degrees are compared, as a multiple of its stages."""
@@ -68,6 +70,7 @@ class ConfigChoices(NamedTuple):
     base: ParallelConfig
     """What is not chosen: the optimizer, precision."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    sync_each: tuple[bool, ...] = (False,)
     within: tuple[int, ...] = (0,)
     """As `Options.shard_within`, the usual one first."""
     recompute: tuple[bool, ...] = (False, True)
@@ -106,12 +109,13 @@ class Grid:
                 continue
             experts = divisors(facts.experts) if facts.experts else (1,)
             for expert in experts:
-                config = replace(
+                base = replace(
                     choices.base, data=data, tensor=tensor, context=context, pipeline=pipeline,
                     expert=expert, chunks=1, stages=(), micro_batches=1, recompute_layers=0,
                     sequence=tensor > 1 and facts.positions % (tensor * context) == 0,
                     recompute=choices.recompute[0], uneven=bool(facts.layers % pipeline),
-                ).with_zero(self.zeros(data * context)[0], choices.within[0])  # fmt: skip
+                )  # fmt: skip
+                config = self._sharded(base, self.zeros(data * context)[0], choices.within[0])
                 counts = self.counts(config)
                 if not counts or any(getattr(config, axis) != n for axis, n in choices.held):
                     continue
@@ -137,6 +141,12 @@ class Grid:
             return self._choices.zero[:1]
         return tuple(sorted(self._choices.zero, key=lambda stage: (stage != 1, stage)))
 
+    def _sharded(self, config: ParallelConfig, zero: int, within: int) -> ParallelConfig:
+        """With another stage of ZeRO, and gradients summed after each micro-batch if they must."""
+        config = config.with_zero(zero, within)
+        each = all(self._choices.sync_each) and zero >= SHARDS_GRADIENTS
+        return replace(config, sync_each=config.sync_each or each)
+
     def counts(self, config: ParallelConfig) -> list[int]:
         """Numbers of micro-batches, the fewest first."""
         each, wanted = self.facts.samples // config.data, self._choices.micro_batches
@@ -155,16 +165,18 @@ class Grid:
         """With as many micro-batches and as much ZeRO as can be, without recomputation first."""
         zero = max(self.zeros(config.data * config.context))
         last = self.counts(config)[-1]
-        for recompute in self._choices.recompute:
+        for recompute, each in product(self._choices.recompute, self._choices.sync_each):
             variant = replace(config, recompute=recompute, micro_batches=last)
-            variant = variant.with_zero(zero, self._choices.within[0])
+            variant = self._sharded(variant, zero, self._choices.within[0])
+            if each and zero >= SHARDS_GRADIENTS:
+                variant = replace(variant, sync_each=last > 1)
             yield variant if self.allows(variant) else replace(variant, chunks=1)
 
     def near(self, config: ParallelConfig) -> Iterator[ParallelConfig]:
         """Configurations that differ in a setting or two."""
         usual = config.shard_within or self._choices.within[0]
         zeros = [
-            config.with_zero(stage, usual)
+            self._sharded(config, stage, usual)
             for stage in self.zeros(config.data * config.context)
             if stage != config.zero
         ]
@@ -177,6 +189,9 @@ class Grid:
                 within for within in self._choices.within if within != config.shard_within
             )
             yield from (replace(config, shard_within=within) for within in others_within)
+        if config.zero >= SHARDS_GRADIENTS and config.micro_batches > 1:
+            others_each = (each for each in self._choices.sync_each if each != config.sync_each)
+            yield from (replace(config, sync_each=each) for each in others_each)
         yield from self._virtual(config)
         for recompute in others:
             yield from (

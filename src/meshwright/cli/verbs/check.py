@@ -57,6 +57,7 @@ def check(
     virtual: own.VirtualOption = None,
     micro_batches: own.MicroBatchesOption = None,
     zero: own.ZeroOption = None,
+    sync_each: own.SyncEachOption = None,
     shard_within: own.ShardWithinOption = None,
     recompute: own.RecomputeOption = False,
     mixed: plan_options.MixedOption = False,
@@ -89,8 +90,8 @@ def check(
     limit, allowed = plan_options.chosen_memory(memory, machine), chosen_budget(budget)
     degrees = own.given(
         data=data, tensor=tensor, context=context, pipeline=pipeline, expert=expert,
-        chunks=virtual, micro_batches=micro_batches, zero=zero, shard_within=shard_within,
-        recompute=recompute, mixed=mixed,
+        chunks=virtual, micro_batches=micro_batches, zero=zero, sync_each=sync_each,
+        shard_within=shard_within, recompute=recompute or None, mixed=mixed or None,
     )  # fmt: skip
     file, named = own.parted(config, model, flags, degrees)
     written = own.written(file, flags, degrees, machine.devices)

@@ -37,7 +37,7 @@ from meshwright.run.exec.output_gather import OutputGather, Pieces
 from meshwright.run.exec.parameters import Parameters
 from meshwright.run.exec.recording import Kind, Recorder
 from meshwright.run.exec.segments import Compiled, Compiler, Leaf
-from meshwright.run.exec.tape import Arrive, Taped, entered, gradients, segment_tape
+from meshwright.run.exec.tape import Taped, entered, gradients, segment_tape
 from meshwright.run.health.pulse import Pulse, null_pulse
 from meshwright.run.launch.gpus import init_autograd_cuda_context
 
@@ -107,8 +107,6 @@ class Executor:
         """Buckets whose gradients are summed with other ranks."""
         self._dropped = last_uses(self.script.parallel, self.instructions, self._segment)
         self.seed, self.exact = 0, exact
-        several = plan.options.micro_batches > 1
-        self._accumulate: Arrive | None = self._add_parameter if several else None
         self._moment = DrawMoment(0, 0)
         self._kept: Pieces = {}
         """What was made in the last step of the tensors that are returned."""
@@ -311,7 +309,9 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             arrived = [self._arrived(leaf, instruction) for leaf in leaves]
-            values = list(entered(leaves, arrived, self._accumulate))
+            adds = self.script.plan.options.accumulates
+            arrive = partial(self._add_parameter, instruction) if adds else None
+            values = list(entered(leaves, arrived, arrive))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
@@ -367,12 +367,9 @@ class Executor:
         with self.recorder.timed("backward", self.script.name_of(instruction.number)):
             leaf_gradients = gradients(kept, arriving)
         for (leaf, _), gradient in zip(compiled.leaves, leaf_gradients, strict=True):
-            if leaf.return_ is None or gradient is None:
-                continue
-            if not leaf.parameter:
-                self._leave(leaf, instruction.micro_batch, gradient)
-            elif self._accumulate is None:
-                self._left.add((leaf.return_, 0), gradient)
+            added = leaf.parameter and self.script.plan.options.accumulates
+            if leaf.return_ is not None and gradient is not None and not added:
+                self._leave(leaf, instruction, gradient)
 
     def _gradient(self, name: str, micro: int) -> Tensor | None:
         """The gradient of a tensor that was made here, from all its readers."""
@@ -385,18 +382,20 @@ class Executor:
                 total = arrived if total is None else total + arrived
         return total
 
-    def _leave(self, leaf: Leaf, micro: int, gradient: Tensor) -> None:
+    def _leave(self, leaf: Leaf, run: Instruction, gradient: Tensor) -> None:
         """Put a gradient where it travels from, or where it is wanted if that is here."""
         assert leaf.return_ is not None
-        if self.script.parallel.returns[leaf.return_].steps:
-            self._left.add((leaf.return_, micro), gradient)
+        if leaf.parameter:
+            self._left.add((leaf.return_, self.script.summed_with(run)), gradient)
+        elif self.script.parallel.returns[leaf.return_].steps:
+            self._left.add((leaf.return_, run.micro_batch), gradient)
         else:
-            self._gradients.add((leaf.tensor, micro), gradient)
+            self._gradients.add((leaf.tensor, run.micro_batch), gradient)
 
-    def _add_parameter(self, leaf: Leaf, gradient: Tensor) -> Tensor:
-        """Add the gradient of a parameter to those of the micro-batches before."""
+    def _add_parameter(self, run: Instruction, leaf: Leaf, gradient: Tensor) -> Tensor:
+        """Add the gradient of a parameter to those of micro-batches that are summed with it."""
         assert leaf.return_ is not None
-        return self._left.accumulate((leaf.return_, 0), gradient)
+        return self._left.accumulate((leaf.return_, self.script.summed_with(run)), gradient)
 
     def _bring(self, instruction: Instruction) -> None:
         return_ = self.script.parallel.returns[instruction.number]
@@ -407,14 +406,14 @@ class Executor:
         self._brought.setdefault((return_.tensor, instruction.micro_batch), []).append(handle)
 
     def _settle(self, instruction: Instruction) -> None:
-        bucket = self.script.buckets[instruction.number]
-        left = {n: self._left.taken((n, 0)) for kept in bucket.parameters for n in kept.returns}
+        bucket, micro = self.script.buckets[instruction.number], instruction.micro_batch
+        left = {n: self._left.taken((n, micro)) for kept in bucket.parameters for n in kept.returns}
         if instruction.number not in self._travelling:
-            self._settler.keep(bucket, left)
+            self._settler.keep(bucket, left, micro)
             return
         first = bucket.parameters[0].name
         self._settling.append(
-            self._send("settle", first, partial(self._settler.settle, bucket, left))
+            self._send("settle", first, partial(self._settler.settle, bucket, left, micro))
         )
 
     def _together(

@@ -35,6 +35,7 @@ class GradientReducer:
     ) -> None:
         self._script, self._parameters, self._mover, self._wire = script, parameters, mover, wire
         self._returns = script.parallel.returns
+        self._adds = script.plan.options.sums > 1
         self._actions: dict[int, Action] = {}
         """Of the returns that travel by themselves."""
         self._known: dict[str, tuple[GradientSum, ...]] = {}
@@ -82,9 +83,9 @@ class GradientReducer:
             for number in kept.returns
         )
 
-    def settle(self, bucket: Bucket, left: Left) -> list[Tensor]:
-        """Sum the gradients of a bucket and put them beside what the optimizer sees; it returns
-        them too, for whoever waits for them.
+    def settle(self, bucket: Bucket, left: Left, micro: int) -> list[Tensor]:
+        """Sum the gradients of a bucket and put them beside what the optimizer sees, with those of
+        micro-batches before; it returns them too, for whoever waits for them.
         """
         totals: dict[str, Tensor] = {}
         for gradient_sum in self._sums(bucket):
@@ -93,12 +94,12 @@ class GradientReducer:
             for number in alone(self._script.parallel, kept):
                 self._add(kept, number, left, totals)
         return [
-            _put(self._parameters.pieces[kept.name], totals.get(kept.name))
+            self._put(self._parameters.pieces[kept.name], totals.get(kept.name), micro)
             for kept in bucket.parameters
             if kept.returns and kept.name in self._parameters.pieces
         ]
 
-    def keep(self, bucket: Bucket, left: Left) -> None:
+    def keep(self, bucket: Bucket, left: Left, micro: int) -> None:
         """The same for a bucket of which nothing travels."""
         for kept in bucket.parameters:
             piece = self._parameters.pieces.get(kept.name)
@@ -109,7 +110,17 @@ class GradientReducer:
                 gradient = left[number]
                 if gradient is not None:
                     total = gradient if total is None else total + gradient
-            _put(piece, total)
+            self._put(piece, total, micro)
+
+    def _put(self, piece: ParameterPiece, gradient: Tensor | None, micro: int) -> Tensor:
+        if micro and piece.gradient is not None:
+            return piece.gradient if gradient is None else piece.gradient.add_(gradient)
+        if gradient is None:
+            piece.gradient = torch.zeros_like(piece.seen)
+        else:
+            # What more is added to must be nobody else's.
+            piece.gradient = gradient.clone() if self._adds else gradient
+        return piece.gradient
 
     def gather(self, bucket: Bucket) -> None:
         """Put the sharded pieces of a bucket together from what the optimizers have seen."""
@@ -190,11 +201,6 @@ class GradientReducer:
         if piece.sharing is not None:
             gradient = piece.sharing.shard(gradient.reshape(-1))
         totals[kept.name] = gradient if kept.name not in totals else totals[kept.name] + gradient
-
-
-def _put(piece: ParameterPiece, gradient: Tensor | None) -> Tensor:
-    piece.gradient = torch.zeros_like(piece.seen) if gradient is None else gradient
-    return piece.gradient
 
 
 def _sharing(piece: ParameterPiece) -> Sharing:

@@ -157,6 +157,7 @@ def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
             question.training,
             micro_batches=count,
             zero=saving.zero,
+            sync_each=saving.sync_each,
             shard_within=devices,
             recompute=saving.recompute,
             recompute_layers=again,
@@ -164,7 +165,7 @@ def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
         )
         for count in micro_batches(graph)
         if wanted in (None, count)
-        for saving in savings(question.constraints)
+        for saving in savings(question.constraints, count)
         for devices in zero_group_sizes(question, saving.zero)
         for again in range(max(1, layer_count(graph)) if saving.recompute else 1)
         for size in (BUCKETS if bucket is None else (bucket,))

@@ -3,8 +3,9 @@ device holds over time, and the fullest moment.
 
     standing   all the time: its part of the parameters and of the optimizer's state, buffers, its
                part of the inputs, libraries' buffers
-    gradients  of parameters: whole from the first backward task of the unit that makes them, added
-               up over micro-batches, until they are summed over devices; then a device's part
+    gradients  of parameters: whole from the backward task of the unit that makes them, added up
+               over micro-batches if devices sum them once a step, until they are summed; then a
+               device's part
     kept       from the start of a unit's forward task to the end of its backward task: what its
                members keep, as pieces; in a layer that runs again only what comes from outside, and
                the rest from the layer's first backward task on
@@ -194,6 +195,16 @@ class _Clock:
         self.returns, self.returned = begin[backward], timeline.end[backward]
         """The same of backward tasks."""
 
+    def later(self, units: Indices) -> tuple[Ints, Ints]:
+        """Backward tasks of all micro-batches but the first."""
+        begin, end = self.returns[units], self.returned[units]
+        begin[:, 0] = end[:, 0]
+        return begin, end
+
+    def each(self, times: Ints) -> Ints:
+        """[rows, micro-batches] of times for the first micro-batches only; 0 for the others."""
+        return np.pad(times, ((0, 0), (0, self.reads.shape[1] - times.shape[1])))
+
 
 def _of_units(parts: ShardBytes, clock: _Clock, working: Flags) -> Iterator[MemorySpan]:
     """What units' members keep, hand each other and need."""
@@ -226,33 +237,32 @@ class _Gradients:
         lying = parameter_bytes_by_source(parts, source)
         self._whole, self._summed = lying.gradients, lying.summed
         bundle = np.repeat(np.arange(len(template.maker)), np.diff(template.source_start))[source]
-        task = template.carry_back[bundle, 0]
-        self._travels = problem.tasks.live[task] & (self._whole > 0)
+        task = template.carry_back[bundle, : problem.options.sums]
+        self._travels = problem.tasks.live[task[:, 0]] & (self._whole > 0)
         self._end = timeline.end[task]
         self._begin = self._end - problem.tasks.duration[task]
+        self._adds = problem.options.sums == 1
 
     def steps(self, working: Flags) -> tuple[Ints, Floats]:
-        """Moments, and by how many bytes the gradients on a device on which some units work grow;
-        they shrink when each device is left with its part of a sum.
+        """Moments, and by how many bytes the gradients on a device on which some units work grow:
+        by what stays until the end of the step.
         """
         on_device = (working & self._clock.flows)[self._unit]
-        summed = on_device & self._travels
-        moments = np.concatenate((self._clock.returns[self._unit[on_device], 0], self._end[summed]))
-        return moments, np.concatenate(
-            (self._whole[on_device], (self._summed - self._whole)[summed])
-        )
+        summed, stay = on_device & self._travels, on_device & ~self._travels
+        first = self._clock.returns[self._unit, 0]
+        moments = first[stay], np.maximum(first, self._end[:, 0])[summed]
+        return np.concatenate(moments), np.concatenate((self._whole[stay], self._summed[summed]))
 
     def spans(self, working: Flags) -> Iterator[MemorySpan]:
-        """What they take besides: the next one until it is added, and the row that is summed."""
+        """Whole ones until they are summed, the row that is, and the next one until it is added."""
         on_device = (working & self._clock.flows)[self._unit]
-        unit = self._unit[on_device]
-        begin, end = self._clock.returns[unit].copy(), self._clock.returned[unit]
-        begin[:, 0] = end[:, 0]
-        yield MemorySpan(begin, end, self._whole[on_device], PASSING)
+        added = on_device & (~self._travels | self._adds)
+        yield MemorySpan(*self._clock.later(self._unit[added]), self._whole[added], PASSING)
         summed = on_device & self._travels
-        begin, end = np.zeros((2, int(summed.sum()), begin.shape[1]), np.int64)
-        begin[:, 0], end[:, 0] = self._begin[summed], self._end[summed]
-        yield MemorySpan(begin, end, self._whole[summed], PASSING)
+        arrives = self._clock.returns[self._unit[summed], : self._end.shape[1]]
+        end = self._clock.each(self._end[summed])
+        yield MemorySpan(self._clock.each(arrives), end, self._whole[summed], GRADIENTS)
+        yield MemorySpan(self._clock.each(self._begin[summed]), end, self._whole[summed], PASSING)
 
 
 class _Tied:
@@ -277,7 +287,8 @@ class _Tied:
         self._gradient = np.where(learns, held, 0.0)
         begin = timeline.end - problem.tasks.duration
         self._arrives = begin[template.carry[bundle[consumers], 0]]
-        self._returned = timeline.end[template.carry_back[bundle[consumers], 0]]
+        sums = problem.options.sums
+        self._returned = timeline.end[template.carry_back[bundle[consumers], :sums]]
         self._each_use = problem.options.zero == WHOLLY_SHARDED
 
     def spans(self, working: Flags) -> Iterator[MemorySpan]:
@@ -293,17 +304,13 @@ class _Tied:
             yield MemorySpan(returns, returned, np.where(clock.flows[unit], copy, 0.0), PASSING)
         else:
             last = np.where(clock.flows[unit, None], returned, clock.read[unit]).max(axis=1)
-            yield MemorySpan(*self._once(self._arrives[on_device], last), copy, PASSING)
-        yield MemorySpan(*self._once(returns[:, 0], self._returned[on_device]), gradient, GRADIENTS)
-        later = returns.copy()
-        later[:, 0] = returned[:, 0]
-        yield MemorySpan(later, returned, gradient, PASSING)
-
-    def _once(self, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Spans that are there once, not for each micro-batch."""
-        both = np.zeros((2, len(begin), self._clock.reads.shape[1]), np.int64)
-        both[0, :, 0], both[1, :, 0] = begin, end
-        return both[0], both[1]
+            arrives = clock.each(self._arrives[on_device, None])
+            yield MemorySpan(arrives, clock.each(last[:, None]), copy, PASSING)
+        sums = self._returned.shape[1]
+        begin, end = clock.each(returns[:, :sums]), clock.each(self._returned[on_device])
+        yield MemorySpan(begin, end, gradient, GRADIENTS)
+        if sums == 1:
+            yield MemorySpan(*clock.later(unit), gradient, PASSING)
 
 
 class _Fetched:

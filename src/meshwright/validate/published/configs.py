@@ -14,6 +14,7 @@ from meshwright.baselines.degrees.config import (
     PIPELINE_INSIDE,
     ParallelConfig,
 )
+from meshwright.configs.written import summed_by
 from meshwright.plan.options import LAYERWISE
 from meshwright.validate.published.rows import PublishedRow
 
@@ -35,6 +36,9 @@ ORDERS = (INNERMOST_FIRST, PIPELINE_INSIDE)
 
 FOLDING = ("Megatron-Bridge", "NVIDIA dgxc", "MLPerf")
 """Sources whose recipes spread whole experts over the tensor axis, too."""
+
+FSDP = "torchtitan"
+"""Whose FSDP all rows with ZeRO 2 or 3 are taken to have: no source says that it has no_sync."""
 
 FROZEN = "LoRA"
 """The word in a note that says that weights are not trained."""
@@ -93,6 +97,7 @@ def published_layout(row: PublishedRow, stages: int, machine: int) -> PublishedL
     )
     if row.zero.lower() == HYBRID and machine % config.inside_data == 0:
         config = config.with_replicas(max(1, data * config.inside_data // machine))
+    config = summed_by(FSDP, config)
     return PublishedLayout(
         config, row.global_batch, _dtype(row), FROZEN in row.note, tuple(assumed)
     )

@@ -10,6 +10,7 @@ more stages where more and more of them only took longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 
 from meshwright.search.joint.coarse.global_config import (
     GlobalConfig,
@@ -55,7 +56,8 @@ def coarse_solutions(context: GraphContext, enough: Callable[[], bool]) -> list[
             best[stages] = min(solution.estimate, best.get(stages, float("inf")))
             options = solution.global_config.options
             # Without a pipeline more micro-batches only save memory.
-            settled = settled or not (stages or options.recompute or options.zero == 3)
+            slower = options.recompute or options.sync_each or options.zero == 3
+            settled = settled or not (stages or slower)
     return sorted(solutions, key=context.order)
 
 
@@ -69,11 +71,10 @@ def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...
 
 def _saved(context: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator[CoarseSolution]:
     """Layouts with one global config, saving more and more until they fit."""
-    allowed = savings(context.question.constraints)
+    allowed = savings(context.question.constraints, micro)
     fitting = False
-    for recompute in (False, True):
-        ways = [saving for saving in allowed if saving.recompute == recompute]
-        for solution in _each(context, stages, micro, ways):
+    for _, ways in groupby(allowed, key=lambda saving: (saving.recompute, saving.sync_each)):
+        for solution in _each(context, stages, micro, list(ways)):
             fitting = fitting or context.fits(solution)
             yield solution
         if fitting:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +21,14 @@ from meshwright.base.integers import divisors
 from meshwright.base.once import once
 from meshwright.baselines.degrees.grid import thinned
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.options import Options
+from meshwright.plan.options import SHARDS_GRADIENTS, Options
 from meshwright.search.joint.request.constraints import (
     BUCKET,
     MICRO_BATCHES,
     RECOMPUTE,
     SHARD_WITHIN,
     STAGES,
+    SYNC_EACH,
     ZERO,
     Constraints,
     option,
@@ -71,12 +73,23 @@ class MemorySaving(NamedTuple):
 
     zero: int
     recompute: bool
+    sync_each: bool = False
+
+    def on(self, options: Options) -> Options:
+        """Options with it."""
+        return replace(
+            options.with_zero(self.zero),
+            sync_each=self.sync_each,
+            recompute=self.recompute,
+            recompute_layers=options.recompute_layers if self.recompute else 0,
+        )
 
 
-SAVINGS = (
-    MemorySaving(0, False), MemorySaving(1, False), MemorySaving(2, False), MemorySaving(3, False),
-    MemorySaving(0, True), MemorySaving(1, True), MemorySaving(2, True), MemorySaving(3, True),
-)  # fmt: skip
+SAVINGS = tuple(
+    MemorySaving(zero, recompute, sync_each)
+    for recompute, sync_each in product((False, True), repeat=2)
+    for zero in (range(SHARDS_GRADIENTS, 4) if sync_each else range(4))
+)
 """From those that cost the least time to those that hold the least."""
 
 
@@ -106,20 +119,25 @@ def framed(
         micro_batches=micro,
         zero=saving.zero,
         shard_within=zero_group_sizes(question, saving.zero)[0],
+        sync_each=saving.sync_each,
         recompute=saving.recompute,
         bucket=option(question.constraints, BUCKET) or 0,
     )
     return GlobalConfig(stages, options)
 
 
-def savings(constraints: Constraints) -> list[MemorySaving]:
-    """The ways to save that are allowed."""
+def savings(constraints: Constraints, micro: int) -> list[MemorySaving]:
+    """The ways to save that are allowed with so many micro-batches: a single one is summed once,
+    whatever is said of each.
+    """
     zero, recompute = option(constraints, ZERO), option(constraints, RECOMPUTE)
+    each = option(constraints, SYNC_EACH)
     least = 1 if option(constraints, SHARD_WITHIN) else 0
     return [
         saving
         for saving in SAVINGS
         if zero in (None, saving.zero) and recompute in (None, int(saving.recompute))
+        if each in (None, int(saving.sync_each)) and (each or micro > 1 or not saving.sync_each)
         if saving.zero >= least
     ]
 
@@ -139,19 +157,26 @@ def neighbours(
     options, micro = global_config.options, global_config.options.micro_batches
     wanted = option(question.constraints, BUCKET)
     changed = [replace(options, bucket=size) for size in BUCKETS if wanted in (None, size)]
+    now = MemorySaving(options.zero, options.recompute, options.sync_each)
     changed += [
-        replace(
-            options.with_zero(saving.zero),
-            recompute=saving.recompute,
-            recompute_layers=options.recompute_layers if saving.recompute else 0,
+        saving.on(options)
+        for saving in savings(question.constraints, micro)
+        if saving == now._replace(sync_each=not now.sync_each)
+        or (
+            (saving.recompute == now.recompute or saving.zero == now.zero)
+            and saving.sync_each == (now.sync_each and saving.zero >= SHARDS_GRADIENTS)
         )
-        for saving in savings(question.constraints)
-        if saving.recompute == options.recompute or saving.zero == options.zero
     ]
     within = zero_group_sizes(question, options.zero)
     changed += [replace(options, shard_within=devices) for devices in within]
     if option(question.constraints, MICRO_BATCHES) is None:
-        changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
+        always = bool(option(question.constraints, SYNC_EACH))
+        changed += [
+            replace(
+                options, micro_batches=other, sync_each=options.sync_each and (other > 1 or always)
+            )
+            for other in _beside(graph, micro)
+        ]
     return [
         GlobalConfig(global_config.stages, variant) for variant in changed if variant != options
     ]

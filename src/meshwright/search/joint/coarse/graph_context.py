@@ -6,7 +6,7 @@ Enters: global configs. Leaves: layouts for them, estimates, candidates.
 with chain a micro-batch through everything, `again` more than 1 if layers run again, m
 micro-batches, p stages, and what `chain_partition` says of them: how long the slowest takes for one
 micro-batch, and what crosses between them. Gradients are summed up during the last micro-batch's
-backward pass: HIDDEN of the time for one micro-batch hides sums.
+backward pass, or during each one's: HIDDEN of the time for a micro-batch hides its sums.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class GraphContext:
             bundles(graph, self.units),
             lambda unit: pins_of(question.constraints, unit),
         )
-        self._costings: dict[tuple[int, int], AdditiveCosts] = {}
+        self._costings: dict[tuple[int, int, int], AdditiveCosts] = {}
         self._pipelines: dict[int, PipelinePartitions] = {}
         self._fields: dict[object, LayoutDP] = {}
 
@@ -199,14 +199,15 @@ class GraphContext:
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
 
     def _costing(self, global_config: GlobalConfig) -> AdditiveCosts:
-        key = global_config.options.micro_batches, global_config.options.shard_within
+        options = global_config.options
+        key = options.micro_batches, options.sums, options.shard_within
         if key not in self._costings:
             self._costings[key] = AdditiveCosts(
                 self.graph,
                 self.question.cluster,
                 self.prices,
                 self.operators,
-                global_config.options,
+                options,
                 self.permit(global_config),
             )
         return self._costings[key]
@@ -280,7 +281,7 @@ def _estimate(
 ) -> float:
     pace, crossing = (totals.chain, 0.0) if cut is None else (cut.pace, cut.crossing)
     computing = again * (totals.chain + crossing + (global_config.options.micro_batches - 1) * pace)
-    left = max(0.0, totals.sums - HIDDEN * totals.chain) / stages
+    left = max(0.0, totals.sums - HIDDEN * totals.chain * global_config.options.sums) / stages
     return computing + totals.update / stages + left
 
 

@@ -87,8 +87,9 @@ class MemoryWeigher:
             sharded = share / copies if source.trained else share
             total += sharded if self._zero == WHOLLY_SHARDED else share
             if source.trained:
-                # Micro-batches add gradients up whole.
-                total += sharded if self._zero and options.micro_batches == 1 else share
+                # Micro-batches that are not summed one by one add gradients up whole.
+                adds = options.micro_batches > options.sums
+                total += sharded if self._zero and not adds else share
                 updated = (STATES[options.optimizer] + UPDATE[options.optimizer]) * numbers + copy
                 total += updated / (copies if self._zero >= 1 else 1)
         return total

@@ -30,6 +30,7 @@ from meshwright.search.joint.request.constraints import (
     RECOMPUTE,
     SHARD_WITHIN,
     STAGES,
+    SYNC_EACH,
     ZERO,
 )
 from meshwright.search.joint.request.contradictions import runs
@@ -68,6 +69,8 @@ def _fixes(question: PlanRequest) -> Iterator[tuple[str, str]]:
     """Options of the whole graph, then degrees of splits."""
     graph, cluster = question.graph, question.cluster
     yield from ((ZERO, str(stage)) for stage in range(4))
+    if len(micro_batches(graph)) > 1:
+        yield from ((SYNC_EACH, word) for word in ("no", "yes"))
     yield from ((SHARD_WITHIN, str(devices)) for devices in (0, *level_group_sizes(cluster)))
     if layer_count(graph):
         yield from ((RECOMPUTE, word) for word in ("no", "yes"))

@@ -69,10 +69,8 @@ def by_degrees(
 def choices(question: PlanRequest) -> ConfigChoices:
     """What configurations may say."""
     constraints, training = question.constraints, question.training
-    stages, recompute = (
-        {saving.zero for saving in savings(constraints)},
-        option(constraints, RECOMPUTE),
-    )
+    allowed, recompute = savings(constraints, 2), option(constraints, RECOMPUTE)
+    stages = {saving.zero for saving in allowed}
     pipeline, degrees = option(constraints, STAGES), held_degrees(constraints)
     if pipeline is not None:
         degrees[PP] = pipeline
@@ -80,6 +78,7 @@ def choices(question: PlanRequest) -> ConfigChoices:
         base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
         zero=tuple(sorted(stages)),
         within=zero_group_sizes(question, max(stages)),
+        sync_each=tuple(sorted({saving.sync_each for saving in allowed})),
         recompute=(False, True) if recompute is None else (bool(recompute),),
         micro_batches=option(constraints, MICRO_BATCHES),
         held=tuple((DEGREES[axis], degree) for axis, degree in degrees.items()),

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
+from meshwright.plan.options import SHARDS_GRADIENTS
 from meshwright.search.joint.request.constraints import (
     ALONE,
     AXES,
@@ -20,6 +21,7 @@ from meshwright.search.joint.request.constraints import (
     SHARD_WITHIN,
     STAGE,
     STAGES,
+    SYNC_EACH,
     ZERO,
     Constraints,
     option,
@@ -74,10 +76,13 @@ def _refuse_values_given_twice(constraints: Constraints) -> None:
 
 
 def _refuse_sharding_without_zero(constraints: Constraints) -> None:
-    devices = option(constraints, SHARD_WITHIN)
-    if devices and option(constraints, ZERO) == 0:
+    devices, zero = option(constraints, SHARD_WITHIN), option(constraints, ZERO)
+    if devices and zero == 0:
         both = [f"{ZERO}=0", f"{SHARD_WITHIN}={devices}"]
         raise _contradiction(both, "ZeRO 0 shards nothing")
+    if option(constraints, SYNC_EACH) and zero is not None and zero < SHARDS_GRADIENTS:
+        both = [f"{ZERO}={zero}", f"{SYNC_EACH}=yes"]
+        raise _contradiction(both, "gradients are in shards from ZeRO 2 on")
 
 
 def _check_pin(pattern: str, text: str, units: Sequence[OpGroup], cluster: Cluster) -> None:

@@ -9,7 +9,8 @@ what they allow.
                                  "idle" (a unit sits at one coordinate without that)
     fix     SPLIT=DEGREE         units that have this split and can cut it so cut it so
             OPTION=VALUE         the plan has this number of stages or micro-batches, this ZeRO
-                                 stage, or recomputation; "dp" is sample, "pp" is stages
+                                 stage, sums after each micro-batch or recomputation; "dp" is
+                                 sample, "pp" is stages
             AXIS=DEGREE          TP, CP or EP of a configuration, as "tp"; beside one of them "dp"
                                  is the configuration's DP. Only configurations by degrees keep them
     rule    PATTERN              rules of this name are not used
@@ -31,8 +32,9 @@ from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, Layout, factors
 from meshwright.sharding.unit import OpGroup
 
-OPTIONS = ("stages", "micro-batches", "zero", "shard-within", "recompute", "bucket")
-STAGES, MICRO_BATCHES, ZERO, SHARD_WITHIN, RECOMPUTE, BUCKET = OPTIONS
+OPTIONS = ("stages", "micro-batches", "zero", "sync-each", "shard-within", "recompute", "bucket")
+STAGES, MICRO_BATCHES, ZERO, SYNC_EACH, SHARD_WITHIN, RECOMPUTE, BUCKET = OPTIONS
+YES_OR_NO = (SYNC_EACH, RECOMPUTE)
 ABBREVIATED = {"dp": "sample", "pp": STAGES}
 """What the field calls a split and an option."""
 DP, TP, CP, EP, PP = AXES = ("dp", "tp", "cp", "ep", "pp")
@@ -101,7 +103,7 @@ def _halves(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
 
 def _whole_value(name: str, value: str) -> tuple[str, str]:
     """A fix whose value can be one."""
-    if name == RECOMPUTE:
+    if name in YES_OR_NO:
         if value not in ("yes", "no"):
             raise InputError(f"{name}={value} is neither yes nor no", "give 'yes' or 'no'")
         return name, value
@@ -117,17 +119,17 @@ def _whole_value(name: str, value: str) -> tuple[str, str]:
 
 
 def option(constraints: Constraints, name: str) -> int | None:
-    """The value that an option must have, None if it is free; recomputation is True or False.
+    """The value that an option must have, None if it is free; YES_OR_NO are True or False.
 
     >>> constraints = parse_constraints(fixes=["zero=1", "recompute=no"])
     >>> [option(constraints, name) for name in OPTIONS]
-    [None, None, 1, None, False, None]
+    [None, None, 1, None, None, False, None]
     """
     if name not in OPTIONS:
         raise InputError(f"{name!r} is no option", nearest(name, OPTIONS))
     for key, value in constraints.fixed:
         if key == name:
-            return value == "yes" if name == RECOMPUTE else int(value)
+            return value == "yes" if name in YES_OR_NO else int(value)
     return None
 
 

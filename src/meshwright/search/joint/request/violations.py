@@ -104,6 +104,7 @@ class _Check:
             "stages": str(self.stages),
             "micro-batches": str(options.micro_batches),
             "zero": str(options.zero),
+            "sync-each": "yes" if options.sync_each else "no",
             "shard-within": str(options.shard_within),
             "recompute": "yes" if options.recompute else "no",
         }.get(name)
