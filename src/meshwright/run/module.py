@@ -50,7 +50,6 @@ from meshwright.run.library_calls import patch_torch_functions
 from meshwright.run.loop_guards import (
     as_no_grad,
     refuse_autocast,
-    refuse_changed_parameters,
     refuse_other_mode,
     refuse_other_place,
     refuse_penalties,
@@ -70,6 +69,7 @@ from meshwright.run.state.model_state import (
     take_constants,
 )
 from meshwright.run.state.state_dicts import entries, named_pieces, take
+from meshwright.run.step_guard import StepGuard
 from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_other_gradients
 from meshwright.run.world import broadcast_seed, refuse_other_world
 
@@ -113,6 +113,7 @@ class Parallelized(PlanModule):
         self._counters = counters(executor.script.plan, executor.buffers)
         self._draws = not executor.exact and any(map(draws, graph.operators))
         self._nothing: nn.Parameter | None = None
+        self._guard = StepGuard(executor, self)
         if not self._norms.everywhere:
             refuse_penalties(executor)
         pieces = {name: piece.parameter for name, piece in named_pieces(executor)}
@@ -160,8 +161,7 @@ class Parallelized(PlanModule):
     def _entered(self, inputs: Sequence[object], named: Mapping[str, object]) -> Entered:
         refuse_autocast(self.executor.device)
         refuse_other_mode(self._traced, training=self.training)
-        refuse_changed_parameters(self.executor, self)
-        self.refuse_changed_modules()
+        self._guard.refuse_changes()
         if self._watch is not None:
             self._watch.step(self.executor.steps)
         self.executor.pulse(waiting=True)

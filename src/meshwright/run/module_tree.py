@@ -90,6 +90,11 @@ class PlanModule(nn.Module):
         else:
             super().__setattr__(name, value)
 
+    @property
+    def planned_settings(self) -> tuple[Setting, ...]:
+        """Plain attributes that are as in the plan."""
+        return self._settings
+
     def _of_model(self) -> dict[str, Any]:
         tree = vars(self).get("_tree")
         return {} if tree is None else vars(tree)

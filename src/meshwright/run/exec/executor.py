@@ -73,8 +73,8 @@ class Executor:
                 f"graph {plan.graph.name!r} has no loss", "capture the model with its loss"
             )
         self.script = Script(plan, returned=() if beside is None else returned)
-        self.wire, self.rank, self.device = wire, rank, device
-        self.backend, self._returned = backend, frozenset(returned)
+        self.wire, self.rank, self.device, self.backend = wire, rank, device, backend
+        self._several, self._returned = plan.options.accumulates, frozenset(returned)
         self._here = self.script.parallel.machine.coordinates(rank)
         init_autograd_cuda_context(device)
         self._mover = Resharder(plan, wire, rank, device)
@@ -309,9 +309,8 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             arrived = [self._arrived(leaf, instruction) for leaf in leaves]
-            adds = self.script.plan.options.accumulates
-            arrive = partial(self._add_parameter, instruction) if adds else None
-            values = list(entered(leaves, arrived, arrive))
+            adds = partial(self._add_parameter, instruction) if self._several else None
+            values = list(entered(leaves, arrived, adds))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
@@ -367,7 +366,7 @@ class Executor:
         with self.recorder.timed("backward", self.script.name_of(instruction.number)):
             leaf_gradients = gradients(kept, arriving)
         for (leaf, _), gradient in zip(compiled.leaves, leaf_gradients, strict=True):
-            added = leaf.parameter and self.script.plan.options.accumulates
+            added = leaf.parameter and self._several
             if leaf.return_ is not None and gradient is not None and not added:
                 self._leave(leaf, instruction, gradient)
 

@@ -98,7 +98,9 @@ class ParameterPiece:
     @property
     def moved(self) -> bool:
         """Whether users have put other memory in the parameter's place."""
-        return local_part(self.parameter).data_ptr() != self._memory
+        parameter = self.parameter
+        local = parameter._local_tensor if isinstance(parameter, DTensor) else parameter
+        return local.data_ptr() != self._memory
 
     @property
     def kept(self) -> Tensor:
