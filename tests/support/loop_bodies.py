@@ -276,6 +276,11 @@ def states(plan: Plan) -> dict[str, bool]:
     )
     checks["set"] = same(other.whole_state(to_rank=None) or {}, dict(net_of().state_dict()))
     other.load_state_dict(before)
+    doubled = {key: value.clone().mul_(2) for key, value in other.state_dict().items()}
+    other.load_state_dict(doubled)
+    twice = other.whole_state(to_rank=None) or {}
+    checks["doubled"] = same(twice, {key: value * 2 for key, value in before.items()})
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
     checks["whole"] = same(other.whole_state(to_rank=None) or {}, before)
     return checks
 

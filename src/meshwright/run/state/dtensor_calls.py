@@ -7,6 +7,7 @@ Leaves: what PyTorch refuses, ignores or does otherwise than one device does.
   draws as many as a rank has, the same on all ranks that have the same seed.
 - A write into rows along which a tensor is cut is refused: PyTorch makes a copy of them.
 - `parameter.data = values` copies the values: PyTorch changes what nobody reads.
+- `copy.deepcopy` copies what begins inside of other memory, as shards of ZeRO 1 do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from meshwright.base.errors import InputError
@@ -60,6 +61,7 @@ def patch_dtensors() -> None:
     handlers |= dict.fromkeys(PARTS, _take_part) | dict.fromkeys(WRITES, _write)
     patched: Any = DTensor
     patched.data = property(_data, _put_data)
+    patched.__deepcopy__ = _deepcopy
 
 
 def _item(call: Any, arguments: Any, _: Any) -> Any:
@@ -107,6 +109,15 @@ def _by_pytorch(call: Any, arguments: Any, named: Any) -> Any:
         return call(*arguments, **named)
     finally:
         dispatcher._custom_op_handlers[call] = handler
+
+
+def _deepcopy(tensor: DTensor, memo: dict[int, object]) -> object:
+    if id(tensor) not in memo:
+        copied: Any = tensor.detach().clone()
+        if isinstance(tensor, nn.Parameter):
+            copied = nn.Parameter(copied)
+        memo[id(tensor)] = copied.requires_grad_(tensor.requires_grad)
+    return memo[id(tensor)]
 
 
 def _data(tensor: DTensor) -> Tensor:

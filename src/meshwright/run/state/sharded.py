@@ -2,7 +2,8 @@
 Enters: what the rank keeps, and which of it it owns. Leaves: a `Sharded`, which
 `torch.distributed.checkpoint` saves and loads as one whole tensor.
 
-It has the shape of the whole and no data of its own: nothing can be computed with it.
+It has the shape of the whole and no data of its own: it can be copied and averaged (EMA), element
+by element, and nothing else can be computed with it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import shape_of
 from meshwright.lower.ownership import Region, without
 from meshwright.run.state.model_state import view_of_box
+
+ATEN = torch.ops.aten
+
+BY_ELEMENT = {
+    *(ATEN.clone.default, ATEN.detach.default, ATEN.copy_.default, ATEN.lerp_.Scalar),
+    *(ATEN.add_.Tensor, ATEN.mul_.Tensor),
+}
+"""Operators that a rank can apply to what it keeps."""
 
 
 class Chunk(NamedTuple):
@@ -50,6 +59,8 @@ class Sharded(Tensor):
     chunks: tuple[Chunk, ...]
     kept: Tensor
     """All that this rank has of it."""
+    lies: tuple[Sequence[Region], Sequence[Box]]
+    """Its regions, and the boxes of them that are owned."""
 
     @staticmethod
     def __new__(
@@ -62,7 +73,7 @@ class Sharded(Tensor):
         wrapper: Sharded = torch.Tensor._make_wrapper_subclass(
             cls, tuple(shape), dtype=kept.dtype, device=kept.device
         )
-        wrapper.kept = kept
+        wrapper.kept, wrapper.lies = kept, (regions, owned)
         others = [box for region in regions for box in without(region.box, owned)]
         wrapper.chunks = tuple(
             Chunk(box, view_of_box(kept, regions, box), written)
@@ -75,7 +86,21 @@ class Sharded(Tensor):
         return f"Sharded({list(self.shape)}, here {[chunk.box for chunk in self.chunks]})"
 
     @classmethod
-    def __torch_dispatch__(cls, function: object, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: object, arguments: Sequence[Any] = (), named: Any = None
+    ) -> Any:
+        pieces = [value for value in arguments if isinstance(value, cls)]
+        plain = [value for value in arguments if isinstance(value, Tensor) and value.dim()]
+        first = pieces[0] if pieces else None
+        if (
+            function in BY_ELEMENT
+            and first is arguments[0]
+            and len(plain) == len(pieces)
+            and all(piece.lies == first.lies for piece in pieces)
+        ):
+            values = (value.kept if isinstance(value, cls) else value for value in arguments)
+            result = function(*values, **(named or {}))
+            return first if result is first.kept else cls(first.shape, result, *first.lies)
         raise InputError(
             f"{function} was called on a tensor that is in pieces on several ranks",
             "gather the state with full_state, or hand it to torch.distributed.checkpoint",
