@@ -369,3 +369,16 @@ def test_fitted_says_every_axis_it_gives_away() -> None:
     fit = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, transformer_facts(graph))
     assert fit.config.degrees["data"] == 16
     assert fit.lost == ("context 4 becomes data 16: pytorch has no context parallelism",)
+
+
+def test_no_answer_for_a_target_is_slower_than_what_people_run_there() -> None:
+    """With memory for FSDP only if layers run again, of which some are enough."""
+    graph = load_model("zoo:llama3-8b/tiny?layers=8&sequence=512&hidden=64&inner=256", 16).graph
+    question = PlanRequest(graph=graph, cluster=CLUSTER, memory=CLUSTER.device.memory)
+    recipes = dict(plan_for(question, "megatron", Budget(proposals=1)).baselines)
+    held = [recipes[name].prediction.memory.total for name in ("FSDP + AC", "FSDP (ZeRO 3)")]
+    question = replace(question, memory=Bytes(sum(held) // 2))
+    planned = plan_for(question, "megatron", Budget(proposals=200_000))
+    assert planned.best.fits(question.memory)
+    assert planned.best.prediction.step < recipes["FSDP + AC"].prediction.step
+    assert 0 < planned.plan.options.recompute_layers < 8

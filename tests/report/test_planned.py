@@ -245,9 +245,7 @@ def test_speed_up_is_over_the_fastest_baseline_that_fits() -> None:
 
 def test_sentences_tell_the_gap_the_memory_and_the_end() -> None:
     planned = answer(asked(convolutional(), SMALL), "complete", ("fuse at conv",))
-    plan, decided, rate, cost, memory, bound, search = report.describe_planned(
-        planned
-    ).splitlines()
+    plan, decided, rate, cost, memory, bound, search = report.describe_planned(planned).splitlines()
     assert plan.startswith("plan: all layers: ")
     assert decided.endswith("rewritten by fuse at conv.")
     assert rate.startswith("throughput: ")
