@@ -11,7 +11,8 @@ Meshwright). Configurations of six models become plans, plans become files, and
                 the one that the plan gives it (`lower.ownership`, which knows no PartitionSpec)
     deepspeed   DeepSpeedConfig of ds_config.json, told that there are so many ranks
     accelerate  'accelerate launch' parses accelerate.yaml; ParallelismConfig and the FSDP plugin
-                are built from the environment that it would start ranks with
+                are built from the environment that it would start ranks with; Transformers
+                builds the TrainingArguments
 """
 
 from __future__ import annotations

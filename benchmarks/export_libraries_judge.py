@@ -1,4 +1,4 @@
-"""Reads exports by JAX, DeepSpeed and Accelerate; runs in an environment of theirs.
+"""Reads exports by JAX, DeepSpeed, Accelerate and Transformers; runs in an environment of theirs.
 
     PYTHON export_libraries_judge.py jax | deepspeed | accelerate FOLDER
 
@@ -107,6 +107,21 @@ class _Ranks:
         return self._count
 
 
+def trainer_arguments(place: Path, said: dict) -> None:
+    """What Transformers' Trainer is told, by its own checks."""
+    spec = importlib.util.spec_from_file_location("arguments", place / "training_arguments.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    arguments = module.training_arguments(output_dir=str(place / "out"), use_cpu=True)
+    samples = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
+    assert samples * said["degrees"]["data"] == said["batch"], samples
+    if said["zero"]:
+        parallelism = arguments.parallelism_config
+        assert parallelism.total_size == said["devices"], parallelism.total_size
+        assert arguments.fsdp_config["reshard_after_forward"] == (said["zero"] == 3)
+        assert arguments.fsdp_config["version"] == 2
+
+
 def accelerate(place: Path, said: dict) -> int:
     """What 'accelerate launch' reads, and what it tells its ranks."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -138,6 +153,7 @@ def accelerate(place: Path, said: dict) -> int:
     finally:
         os.environ.clear()
         os.environ.update(kept)
+        trainer_arguments(place, said)
     return 0
 
 

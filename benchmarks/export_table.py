@@ -75,6 +75,7 @@ def exported(plan: Path, target: str) -> dict[str, Any]:
     kept = ("configuration", "lost")
     return {name: answer[name] for name in kept} | {
         "step_s": answer["written"]["step"],
+        "missing_bytes": answer["written"]["missing"],
         "planned_s": answer["planned"]["step"],
     }
 
@@ -136,7 +137,7 @@ def cell(row: dict[str, Any] | None) -> str:
         return "-"
     if "refused" in row:
         return "refused"
-    return f"{row['step_s']:.4g} s"
+    return f"{row['step_s']:.4g} s{' (does not fit)' if row['missing_bytes'] else ''}"
 
 
 def show() -> None:

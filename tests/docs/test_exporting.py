@@ -108,7 +108,7 @@ def test_every_target_is_written_by_the_commands_that_the_page_shows(tmp_path: P
     written = {file.name for file in (tmp_path / "job").iterdir()}
     assert written >= {
         "pretrain.sh", "job.toml", "meshwright_plan.py", "mesh_plan.py", "ds_config.json",
-        "accelerate.yaml", "check_ranks.py",
+        "accelerate.yaml", "training_arguments.py", "check_ranks.py",
     }  # fmt: skip
     (checked,) = (text for words, text in printed.items() if "meshwright check" in words)
     step = re.search(r"^Step \(predicted\): (.*?) = ", checked, re.MULTILINE)

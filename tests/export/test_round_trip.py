@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -369,3 +373,50 @@ def test_fitted_says_every_axis_it_gives_away() -> None:
     fit = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, transformer_facts(graph))
     assert fit.config.degrees["data"] == 16
     assert fit.lost == ("context 4 becomes data 16: pytorch has no context parallelism",)
+
+
+def test_no_answer_for_a_target_is_slower_than_what_people_run_there() -> None:
+    """With memory for FSDP only if layers run again, of which some are enough."""
+    graph = load_model("zoo:llama3-8b/tiny?layers=8&sequence=512&hidden=64&inner=256", 16).graph
+    question = PlanRequest(graph=graph, cluster=CLUSTER, memory=CLUSTER.device.memory)
+    recipes = dict(plan_for(question, "megatron", Budget(proposals=1)).baselines)
+    held = [recipes[name].prediction.memory.total for name in ("FSDP + AC", "FSDP (ZeRO 3)")]
+    question = replace(question, memory=Bytes(sum(held) // 2))
+    planned = plan_for(question, "megatron", Budget(proposals=200_000))
+    assert planned.best.fits(question.memory)
+    assert planned.best.prediction.step < recipes["FSDP + AC"].prediction.step
+    assert 0 < planned.plan.options.recompute_layers < 8
+
+
+def test_deepspeed_shards_parameters_again_where_a_plan_shards_within_nodes() -> None:
+    graph = llama()
+    plan = configured(graph, CLUSTER, ParallelConfig(data=16, zero=3, shard_within=8))
+    export = exported(plan, graph, "deepspeed")
+    document = json.loads(dict(export.files)["ds_config.json"])
+    assert document["zero_optimization"]["zero_hpz_partition_size"] == 8
+    assert any("(zero_hpz_partition_size), which the predicted" in line for line in export.lost)
+    whole = configured(graph, CLUSTER, ParallelConfig(data=16, zero=3))
+    assert "hpz" not in dict(exported(whole, graph, "deepspeed").files)["ds_config.json"]
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_a_trainer_is_told_what_accelerate_is(monkeypatch: pytest.MonkeyPatch, zero: int) -> None:
+    """By what `training_arguments.py` hands to classes that stand for the libraries'."""
+    graph = llama()
+    within = 8 if zero else 0
+    config = ParallelConfig(data=16, zero=zero, shard_within=within, micro_batches=2)
+    files = dict(exported(configured(graph, CLUSTER, config), graph, "accelerate").files)
+    stands = SimpleNamespace(TrainingArguments=dict, ParallelismConfig=dict)
+    for name in ("transformers", "accelerate", "accelerate.parallelism_config"):
+        monkeypatch.setitem(sys.modules, name, stands)
+    names: dict[str, Any] = {}
+    exec(files["training_arguments.py"], names)
+    arguments = names["training_arguments"](output_dir="out")
+    samples = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"]
+    assert samples * config.data == transformer_facts(graph).samples
+    assert arguments["output_dir"] == "out"
+    degrees = arguments.get("parallelism_config", {})
+    meant = {"dp_replicate_size": 2, "dp_shard_size": 8, "tp_size": 1, "cp_size": 1}
+    assert degrees == (meant if zero else {})
+    said = (f"parallelism_config_{name}: {degree}" for name, degree in degrees.items())
+    assert all(line in files["accelerate.yaml"] for line in said)

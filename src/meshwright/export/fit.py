@@ -191,7 +191,13 @@ def _with_neighbourhood(
     part = ordered and not (devices and (devices % config.inside_data or across % devices))
     if not devices or (target.hybrid and (part or not target.orders)):
         return config
-    lost.append(f"{config.options.sharded} becomes ZeRO {config.zero} over the whole data axis")
+    text = f"{config.options.sharded} becomes ZeRO {config.zero} over the whole data axis"
+    if target.name == "deepspeed" and config.zero == 3:
+        text += (
+            f", with parameters sharded again within {devices} devices for backward passes "
+            "(zero_hpz_partition_size), which the predicted figure does not have"
+        )
+    lost.append(text)
     return replace(config, shard_within=0)
 
 

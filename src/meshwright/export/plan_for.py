@@ -4,15 +4,17 @@ writes without loss.
 
 Configurations by degrees are searched as the joint search does (`baselines.degrees.grid`), each
 first turned into what the target has a word for (`fit`): its axes, orders of ranks, stages of ZeRO
-and schedules. What would give an axis away, or could not be written, is not looked at. Steps are
-those of single collectives, for no target carries out reduction programs, and of the software that
-the target runs (`as_run`).
+and schedules. The strategies of today come first: no answer is slower than one of them that the
+target can say. Of the fastest with recomputation as few layers run again as fit (bisection). What
+would give an axis away, or could not be written, is not looked at. Steps are those of single
+collectives, for no target carries out reduction programs, and of the software that the target runs
+(`as_run`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from msgspec.structs import replace
@@ -24,7 +26,7 @@ from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts
-from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
+from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, Judge, search_grid
 from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.configs.find_plan import recipes_for
@@ -37,11 +39,11 @@ from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import Target, target_named
 from meshwright.export.fit import fitted
 from meshwright.export.modules import stages_of, supports_sequence_parallel, tensor_styles
-from meshwright.export.uniform import Uniform
+from meshwright.export.uniform import Uniform, uniform_of
 from meshwright.export.write import known_facts
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
-from meshwright.plan.options import LAYERWISE
+from meshwright.plan.options import LAYERWISE, Options
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.moves.degrees import choices, refuse_degrees
@@ -61,8 +63,11 @@ from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
-SCREENING = 0.5
-"""The share of the budget in which degrees are compared."""
+SCREENING, GRID = 0.5, 0.85
+"""The shares of the budget in which degrees are compared, and in which the grid is searched."""
+
+CHECKPOINTED = 3
+"""Configurations of which fewer layers are run again."""
 
 PROPOSALS, LEAST = 5000, 24
 """Proposals that a whole simulation counts as, and simulations at least."""
@@ -103,7 +108,7 @@ def plan_for(
     warm_up()
     known = recipes_for(question, budget, backend)
     search = _Search(question, framework, facts, budget, backend, progress)
-    stopped = search.run()
+    stopped = search.run([candidate.plan for _, candidate in known.fitted])
     best = search.best
     if best is None:
         raise InputError(
@@ -187,17 +192,17 @@ class _Search:
             Pricer(question.cluster, backend, algorithm="best"), programs=False
         )
         self._operators, self._progress = pricer_of(question.cluster.device), progress
-        self.simulated: dict[object, Candidate] = {}
+        self.simulated: dict[ParallelConfig | Options, Candidate] = {}
         self.best: Candidate | None = None
         self.history: list[SearchImprovement] = []
 
-    def run(self) -> Stopped:
-        """Search until nothing is left or the budget is used up."""
+    def run(self, recipes: Iterable[Plan]) -> Stopped:
+        """Search until nothing is left or the budget is used up, recipes first."""
         try:
             if self._facts is None:
                 self._along_samples()
             else:
-                self._by_degrees(self._facts)
+                self._by_degrees(self._facts, recipes)
         except KeyboardInterrupt:
             return "interrupted"
         return "budget" if self._enough() else "complete"
@@ -218,7 +223,7 @@ class _Search:
             )
         return allowed._replace(within=(0,))
 
-    def _by_degrees(self, facts: Facts) -> None:
+    def _by_degrees(self, facts: Facts, recipes: Iterable[Plan]) -> None:
         question, target, allowed = self._question, self._target, self._allowed()
         zero = tuple(stage for stage in allowed.zero if stage in target.zero)
         if not zero:
@@ -233,7 +238,31 @@ class _Search:
             said = spoken(config, target, question, facts)
             return None if said is None else self._judged(said)
 
-        search_grid(grid, judge, self._enough, self.clock.soon(SCREENING))
+        for plan in recipes:
+            judge(uniform_of(plan).config)
+        late = self.clock.soon(GRID)
+
+        def enough() -> bool:
+            return late() or self._enough() or len(self.simulated) >= GRID * self._most
+
+        search_grid(grid, judge, enough, self.clock.soon(SCREENING))
+        self._checkpoint_fewer(facts.layers, judge)
+
+    def _checkpoint_fewer(self, layers: int, judge: Judge) -> None:
+        """Run as few layers again as fit, of the fastest configurations that run all of them."""
+        fitting = [
+            (candidate.prediction.step, number, key)
+            for number, (key, candidate) in enumerate(self.simulated.items())
+            if isinstance(key, ParallelConfig) and key.recompute and not key.recompute_layers
+            if candidate.fits(self._question.memory)
+        ]
+        for _, _, config in sorted(fitting)[:CHECKPOINTED]:
+            least, most = 0, layers
+            while most - least > 1 and not self._enough():
+                middle = (least + most) // 2
+                outcome = judge(replace(config, recompute_layers=middle))
+                fits = outcome is not None and not outcome.over
+                least, most = (least, middle) if fits else (middle, most)
 
     def _judged(self, config: ParallelConfig) -> ConfigOutcome | None:
         question = self._question
@@ -287,7 +316,7 @@ class _Search:
                     except InputError:
                         continue
 
-    def _add(self, key: object, plan: Plan) -> None:
+    def _add(self, key: ParallelConfig | Options, plan: Plan) -> None:
         candidate = Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
         self.simulated[key] = candidate
         if self.best is None or self._outcome(candidate) < self._outcome(self.best):
