@@ -15,7 +15,9 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.cluster.islands import IslandCluster
 from meshwright.cost.backend import NCCL
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.workload import workload
 from meshwright.plan.island_plan import (
     IslandPart,
     IslandPlan,
@@ -210,6 +212,18 @@ def test_islands_that_links_join_are_one_regular_machine_too() -> None:
     assert cluster.device == machine.island("b").cluster.device
     unlike = machine_of(island("a", 2, 2), island("b", 2, speed=0.5))
     assert not list(merged(unlike))
+
+
+def test_a_dtype_that_a_device_has_no_rate_for_is_bounded_by_its_largest() -> None:
+    """As it is priced; the bound of clusters with V100s was 0 s in bf16."""
+    machine = machine_of(island("a", 2), island("b", 1))
+    peaks = [dict(each.cluster.device.peak) for each in machine.islands]
+    assert all("bf16" not in known for known in peaks)
+    graph = cast_graph(two_layers(BATCH), "bfloat16")
+    question = IslandQuestion(graph=graph, cluster=machine)
+    search = _Search(question, Budget(proposals=1), NCCL, 0, 1, False, lambda _share, _doing: None)
+    rate = 2 * max(peaks[0].values()) + max(peaks[1].values())
+    assert search.bound() == pytest.approx(workload(graph).model_flops / rate)
 
 
 def test_no_answer_is_slower_than_one_regular_machine() -> None:

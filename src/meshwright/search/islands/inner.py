@@ -114,6 +114,7 @@ class InnerPlans:
                 self._budget,
                 backend=self._backend,
                 rewrites=False,
+                bounded=False,
                 seed=self._seed,
                 cores=self._cores,
             ).best

@@ -28,7 +28,7 @@ from meshwright.base.units import Seconds
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, Backend
-from meshwright.cost.operator import PEAKS
+from meshwright.cost.operator import PEAKS, UNKNOWN_PEAK
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.batch import samples_of
 from meshwright.graph.workload import workload
@@ -148,7 +148,9 @@ class _Search:
             device = island.cluster.device
             peaks = dict(device.peak)
             names = (PEAKS.get(work.dtype, ""), device.running.products)
-            best = max((peaks[name] for name in names if name in peaks), default=math.inf)
+            # What the device has no rate for is priced at its largest.
+            fallback = max(peaks.values(), default=UNKNOWN_PEAK)
+            best = max((peaks[name] for name in names if name in peaks), default=fallback)
             rate += island.cluster.devices * best
         return Seconds(work.model_flops / rate)
 
