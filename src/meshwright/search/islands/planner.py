@@ -33,6 +33,7 @@ from meshwright.cost.tables import pricer_of
 from meshwright.graph.batch import samples_of
 from meshwright.graph.workload import workload
 from meshwright.plan.island_plan import IslandPart, IslandPlan
+from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.islands.cuts import cuts_of, partition
@@ -71,12 +72,17 @@ def best_island_plan(
     seed: int = 0,
     cores: int = 1,
     thorough: bool | None = None,
+    known: Sequence[Plan] = (),
     progress: Callable[[float, str], None] = lambda _share, _doing: None,
 ) -> IslandPlanned:
     """The best plan over islands that a budget buys. With `thorough` every share is searched for by
-    itself; by default where the batch is small and the budget is none of time.
+    itself; by default where the batch is small and the budget is none of time. Plans that are
+    known already are candidates wherever an island is as theirs.
     """
-    return _Search(question, budget, backend, seed, cores, thorough, progress).planned()
+    search = _Search(question, budget, backend, seed, cores, thorough, progress)
+    for plan in known:
+        search.inner.learn(plan)
+    return search.planned()
 
 
 class _Search:
