@@ -47,6 +47,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     operators: int
     seconds: float
     cpu: float
+    found: float
+    """Seconds until the last plan that was better than all before."""
     step: float
     gap: float
     fits: bool
@@ -80,6 +82,7 @@ def searched(case: Case) -> Row:
         operators=len(question.graph.operators),
         seconds=answer.seconds,
         cpu=cpu_seconds() - began[0],
+        found=answer.history[-1].seconds if answer.history else answer.seconds,
         step=answer.best.prediction.step,
         gap=answer.gap,
         fits=answer.best.fits(question.memory),

@@ -15,7 +15,9 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.cluster.islands import IslandCluster
 from meshwright.cost.backend import NCCL
+from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.workload import workload
 from meshwright.plan.island_plan import (
     IslandPart,
     IslandPlan,
@@ -210,6 +212,42 @@ def test_islands_that_links_join_are_one_regular_machine_too() -> None:
     assert cluster.device == machine.island("b").cluster.device
     unlike = machine_of(island("a", 2, 2), island("b", 2, speed=0.5))
     assert not list(merged(unlike))
+
+
+def test_a_dtype_that_a_device_has_no_rate_for_is_bounded_by_its_largest() -> None:
+    """As it is priced; the bound of clusters with V100s was 0 s in bf16."""
+    machine = machine_of(island("a", 2), island("b", 1))
+    peaks = [dict(each.cluster.device.peak) for each in machine.islands]
+    assert all("bf16" not in known for known in peaks)
+    graph = cast_graph(two_layers(BATCH), "bfloat16")
+    question = IslandQuestion(graph=graph, cluster=machine)
+    search = _Search(question, Budget(proposals=1), NCCL, 0, 1, False, lambda _share, _doing: None)
+    rate = 2 * max(peaks[0].values()) + max(peaks[1].values())
+    assert search.bound() == pytest.approx(workload(graph).model_flops / rate)
+
+
+def test_plans_that_run_already_are_candidates_for_islands_like_theirs() -> None:
+    """As `replan` knows them: what is left of a cluster is never worse than what ran on it."""
+    machine = machine_of(island("a", 2), island("b", 1, speed=0.5))
+    _, outcome = searched(machine)
+    (alone,) = [entry for entry in outcome.alternatives if entry.plan.origin == "a alone"]
+    left = machine_of(island("other", 2), island("c", 1, speed=0.25))
+    question = IslandQuestion(graph=two_layers(BATCH), cluster=left)
+    search = _Search(question, Budget(proposals=1), NCCL, 0, 1, False, lambda _share, _doing: None)
+    search.inner._search = lambda *_: None  # type: ignore[method-assign]
+    search.inner.learn(alone.plan.parts[0].plan)
+    found = search.planned()
+    assert found.best.plan.origin == "other alone"
+    assert found.best.prediction.step == alone.prediction.step
+    unlike = alone.plan.parts[0].plan.changed(graph=two_layers(BATCH))
+    other = _Search(
+        IslandQuestion(graph=two_layers(BATCH), cluster=machine_of(island("d", 3), island("e", 1))),
+        Budget(proposals=1), NCCL, 0, 1, False, lambda _share, _doing: None,
+    )  # fmt: skip
+    other.inner._search = lambda *_: None  # type: ignore[method-assign]
+    other.inner.learn(unlike)
+    with pytest.raises(InputError, match="no island can run"):
+        other.planned()
 
 
 def test_no_answer_is_slower_than_one_regular_machine() -> None:

@@ -49,6 +49,9 @@ RIDGE = 0.05
 PEAKS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """The name of a dtype's peak rate in a device's description."""
 
+UNKNOWN_PEAK = 1e12
+"""FLOPs in a second of a device whose description has no peak at all."""
+
 SCANNING = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax", "dropout"})
 """Kinds that reach another share of the memory bandwidth than plain element-wise ones."""
 
@@ -128,7 +131,7 @@ class OperatorPricer:
     def _peak(self, call: Call) -> float:
         name = PEAKS.get(_dtype(call), "fp32")
         known = self._peaks.get(self.device.running.products if self._narrowed(call) else name)
-        return known or max(self._peaks.values(), default=1e12)
+        return known or max(self._peaks.values(), default=UNKNOWN_PEAK)
 
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
         if family_of(call).view:

@@ -19,7 +19,7 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from meshwright.cluster.islands import Machine
     from meshwright.graph.model import OperatorGraph
@@ -48,7 +48,7 @@ def replan(
     from meshwright.base.errors import InputError
     from meshwright.base.processes import available_cores
     from meshwright.cluster.degraded import degraded
-    from meshwright.plan.island_plan import is_island_plan, load_island_plan
+    from meshwright.plan.island_plan import IslandPlan, is_island_plan, load_island_plan
 
     if not without and not slow:
         raise InputError("nothing is out or slow", "name it: --without node3, or --slow node3=0.8")
@@ -67,6 +67,7 @@ def replan(
             path,
             how=(allowed, backend, seed, cores or available_cores()),
             names=(old.model, _batch(old)),
+            known=[part.plan for part in old.parts] if isinstance(old, IslandPlan) else [],
             show=show,
         )
     full = _step(old)
@@ -129,6 +130,7 @@ def _searched(
     *,
     how: tuple[Budget, str, int, int],
     names: tuple[str, int | None],
+    known: Sequence[Plan],
     show: Callable[[float, str], None],
 ) -> tuple[float, str, str]:
     """Search, save, and tell the step, what is left, and what was in the file before."""
@@ -155,7 +157,7 @@ def _searched(
         return candidate.prediction.step, levels_text(left), before
     asked = IslandQuestion(graph=graph, cluster=left, training=training)
     best = best_island_plan(
-        asked, budget, backend=backend, seed=seed, cores=cores, progress=show
+        asked, budget, backend=backend, seed=seed, cores=cores, known=known, progress=show
     ).best
     before = set_aside(path)
     save_island_plan(msgspec.structs.replace(best.plan, model=names[0]), path)

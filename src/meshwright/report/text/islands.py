@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from meshwright.base.units import Seconds, counted, format_bytes, format_seconds
+from meshwright.base.units import Seconds, counted, format_gibibytes, format_seconds
 from meshwright.cluster.islands import levels_text
 from meshwright.explain.islands import LeftOut, straggler
 from meshwright.plan.island_plan import IslandPlan, IslandPrediction
@@ -72,8 +72,8 @@ def table_of_island_parts(plan: IslandPlan, prediction: IslandPrediction) -> Tab
             str(devices),
             f"{samples / predicted.step / devices:,.4g}",
             format_seconds(predicted.step),
-            format_bytes(predicted.memory.total),
-            format_bytes(part.plan.cluster.device.memory),
+            format_gibibytes(predicted.memory.total),
+            format_gibibytes(part.plan.cluster.device.memory),
         )
     for name in plan.idle:
         devices = plan.cluster.island(name).cluster.devices
@@ -121,7 +121,7 @@ def describe_island_planned(planned: IslandPlanned) -> str:
 
 def _ratio(best: IslandCandidate, other: IslandCandidate) -> str:
     if other.prediction.missing and not best.prediction.missing:
-        return f"it does not fit ({format_bytes(other.prediction.missing)} are missing)"
+        return f"it does not fit ({format_gibibytes(other.prediction.missing)} are missing)"
     ratio = other.prediction.step / best.prediction.step
     return f"{ratio:.3f}x as fast ({format_seconds(other.prediction.step)})"
 

@@ -7,7 +7,7 @@ again, unless the question is small enough to search each by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -53,8 +53,17 @@ class InnerPlans:
         self._graphs: dict[tuple[Run, int], OperatorGraph] = {}
         self._known: dict[tuple[Key, int], Candidate | None] = {}
         self._plans: dict[Key, list[Plan]] = {}
+        self._running: dict[Cluster, list[Plan]] = {}
+        """Plans of the whole graph that others have found, by machine."""
         self.searched = self.simulated = 0
         self.told: Callable[[str], None] = lambda _: None
+
+    def learn(self, plan: Plan) -> None:
+        """Take a plan of the whole graph into account, besides what is searched for."""
+        names = [operator.name for operator in self._graph.operators]
+        if [operator.name for operator in plan.graph.operators] == names:
+            cluster = _plain(plan.cluster)
+            self._running.setdefault(cluster, []).append(plan.changed(cluster=cluster))
 
     @property
     def whole(self) -> Run:
@@ -77,15 +86,20 @@ class InnerPlans:
         named = _plain(cluster)
         key, where = (named, run), ((named, run), samples)
         if where not in self._known:
-            candidates = [self._resized(plan, run, samples) for plan in self._plans.get(key, ())]
-            usable = [candidate for candidate in candidates if candidate is not None]
+            usable = self._usable(self._plans.get(key, ()), run, samples)
             if not usable or self._thorough:
                 searched = self._search(named, run, samples)
                 if searched is not None:
                     self._plans.setdefault(key, []).append(searched.plan)
                     usable.append(searched)
+            if run == self.whole:
+                usable += self._usable(self._running.get(named, ()), run, samples)
             self._known[where] = min(usable, key=_rank) if usable else None
         return self._known[where]
+
+    def _usable(self, plans: Iterable[Plan], run: Run, samples: int) -> list[Candidate]:
+        candidates = (self._resized(plan, run, samples) for plan in plans)
+        return [candidate for candidate in candidates if candidate is not None]
 
     def _resized(self, plan: Plan, run: Run, samples: int) -> Candidate | None:
         """A plan for other samples; None if its layouts cannot cut them."""
@@ -114,6 +128,7 @@ class InnerPlans:
                 self._budget,
                 backend=self._backend,
                 rewrites=False,
+                bounded=False,
                 seed=self._seed,
                 cores=self._cores,
             ).best

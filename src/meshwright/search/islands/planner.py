@@ -28,11 +28,12 @@ from meshwright.base.units import Seconds
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, Backend
-from meshwright.cost.operator import PEAKS
+from meshwright.cost.operator import PEAKS, UNKNOWN_PEAK
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.batch import samples_of
 from meshwright.graph.workload import workload
 from meshwright.plan.island_plan import IslandPart, IslandPlan
+from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.islands.cuts import cuts_of, partition
@@ -71,12 +72,17 @@ def best_island_plan(
     seed: int = 0,
     cores: int = 1,
     thorough: bool | None = None,
+    known: Sequence[Plan] = (),
     progress: Callable[[float, str], None] = lambda _share, _doing: None,
 ) -> IslandPlanned:
     """The best plan over islands that a budget buys. With `thorough` every share is searched for by
-    itself; by default where the batch is small and the budget is none of time.
+    itself; by default where the batch is small and the budget is none of time. Plans that are
+    known already are candidates wherever an island is as theirs.
     """
-    return _Search(question, budget, backend, seed, cores, thorough, progress).planned()
+    search = _Search(question, budget, backend, seed, cores, thorough, progress)
+    for plan in known:
+        search.inner.learn(plan)
+    return search.planned()
 
 
 class _Search:
@@ -148,7 +154,9 @@ class _Search:
             device = island.cluster.device
             peaks = dict(device.peak)
             names = (PEAKS.get(work.dtype, ""), device.running.products)
-            best = max((peaks[name] for name in names if name in peaks), default=math.inf)
+            # What the device has no rate for is priced at its largest.
+            fallback = max(peaks.values(), default=UNKNOWN_PEAK)
+            best = max((peaks[name] for name in names if name in peaks), default=fallback)
             rate += island.cluster.devices * best
         return Seconds(work.model_flops / rate)
 

@@ -81,10 +81,11 @@ def best_plan(
     seed: int = 0,
     cores: int = 1,
     start: Plan | None = None,
+    bounded: bool = True,
     progress: Progress = lambda _: None,
 ) -> PlanResult:
     """The best plan that a budget buys; operators cost what the device's roofline says, if no
-    prices are given.
+    prices are given. Its lower bound is 0 if nobody wants it (`bounded`): it takes its time.
 
     Several cores start processes: who asks for them must be importable (`multiprocessing`).
     """
@@ -98,7 +99,7 @@ def best_plan(
     bounds = Optimality(question, prices, pricer)
     run = SearchPhases(question, budget, clock, prices, pricer, bounds, seed, cores, progress)
     with reduced_garbage_collection():
-        return _planned(run, _searched(run, start, rewrites))
+        return _planned(run, _searched(run, start, rewrites), bounded=bounded)
 
 
 def whole(planned: PlanResult) -> PlanResult:
@@ -205,7 +206,7 @@ def _tidy(run: SearchPhases) -> None:
         run.kept.best = run.kept.add(tidied, best.context, None)
 
 
-def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
+def _planned(run: SearchPhases, stopped: Stopped, *, bounded: bool) -> PlanResult:
     """What was found."""
     best = run.kept.best
     if best is None and stopped == "interrupted":
@@ -223,7 +224,7 @@ def _planned(run: SearchPhases, stopped: Stopped) -> PlanResult:
         baselines=tuple(run.named),
         refused=tuple(run.refused),
         front=run.kept.front(),
-        bound=Seconds(min(run.bound(best), simulation.prediction.step)),
+        bound=Seconds(min(run.bound(best) if bounded else 0.0, simulation.prediction.step)),
         graphs=len(run.trials.contexts),
         rewrites=plan.rewrites,
         simulated=run.kept.simulated + run.elsewhere,
