@@ -30,7 +30,7 @@ from meshwright.base.units import (
     format_seconds,
 )
 from meshwright.cluster.overhead import Overhead
-from meshwright.cluster.rates import Rates, Software
+from meshwright.cluster.rates import JudgedSteps, Rates, Software
 
 Duplex = Literal["full", "half"]
 Kind = Literal["port", "ring"]
@@ -162,6 +162,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """What runs kernels; unset: PyTorch, eagerly."""
     overhead: Overhead | msgspec.UnsetType = msgspec.UNSET
     """What a framework holds of its memory besides tensors; unset: nothing."""
+    judged: JudgedSteps | msgspec.UnsetType = msgspec.UNSET
+    """How well steps are predicted that were measured on it; unset: none were."""
 
     def __post_init__(self) -> None:
         if self.memory <= 0 or self.memory_bandwidth <= 0:

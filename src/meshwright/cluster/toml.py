@@ -25,11 +25,11 @@ from meshwright.base.units import (
 )
 from meshwright.cluster.model import Cluster, CommOverhead, Device, Duplex, Kind, Level, Link
 from meshwright.cluster.overhead import Overhead
-from meshwright.cluster.rates import Rates, Software
+from meshwright.cluster.rates import JudgedSteps, Rates, Software
 
 _T = TypeVar("_T")
 
-LAUNCH = "launch"
+TIMES = ("launch", "dispatch")
 """The one rate that is a time."""
 
 
@@ -102,6 +102,7 @@ def device_of(table: Table, folder: Path) -> Device:
         "fusing",
         "software",
         "overhead",
+        "judged",
     )
     prices = table.text("prices", "")
     peak = table.table("peak")
@@ -118,6 +119,7 @@ def device_of(table: Table, folder: Path) -> Device:
             fusing=_rates(table.table("fusing")) if "fusing" in table.content else UNSET,
             software=_software(table.table("software")) if "software" in table.content else UNSET,
             overhead=_overhead(table.table("overhead")) if "overhead" in table.content else UNSET,
+            judged=_judged(table.table("judged")) if "judged" in table.content else UNSET,
         )
     )
 
@@ -125,13 +127,16 @@ def device_of(table: Table, folder: Path) -> Device:
 def _rates(table: Table) -> Rates:
     names = [field.name for field in fields(Rates)]
     table.allow(*names)
-    shares = {name: table.share(name) for name in names if name in table.content and name != LAUNCH}
-    launch = table.quantity(LAUNCH, parse_seconds, Rates().launch)
-    return table.build(lambda: replace(Rates(launch=launch), **shares))
+    said = [name for name in names if name in table.content]
+    values = {
+        name: table.quantity(name, parse_seconds) if name in TIMES else table.share(name)
+        for name in said
+    }
+    return table.build(lambda: replace(Rates(), **values))
 
 
 def _software(table: Table) -> Software:
-    flags = ("fuses", "flash", "wide", "joins", "adds")
+    flags = ("fuses", "flash", "wide", "joins", "adds", "scatters")
     numbers = ("hidden_exchange", "hidden_tensor", "keeps", "gradient_bytes")
     table.allow(*flags, "products", "dispatched", *numbers)
     usual = Software()
@@ -162,6 +167,13 @@ def _overhead(table: Table) -> Overhead:
             unused=table.share("unused"),
             source=table.text("source"),
         )
+    )
+
+
+def _judged(table: Table) -> JudgedSteps:
+    table.allow("share", "steps")
+    return table.build(
+        lambda: JudgedSteps(share=table.share("share"), steps=table.integer("steps"))
     )
 
 
@@ -333,6 +345,9 @@ def dump_cluster(cluster: Cluster) -> str:
         lines += [f'communicator = "{device.overhead.communicator} B"']
         lines += [f"unused = {device.overhead.unused!r}"]
         lines += [f"source = {quoted(device.overhead.source)}"]
+    if device.judged is not UNSET:
+        lines += ["", "[device.judged]", f"share = {device.judged.share!r}"]
+        lines += [f"steps = {device.judged.steps}"]
     for level in cluster.levels:
         lines += ["", "[[levels]]", f"name = {quoted(level.name)}"]
         lines += [f"cardinality = {level.cardinality}"]
@@ -373,7 +388,7 @@ def _rate_lines(rates: Rates) -> list[str]:
     for field in fields(rates):
         value = getattr(rates, field.name)
         if value != field.default:
-            text = f'"{value!r} s"' if field.name == LAUNCH else repr(float(value))
+            text = f'"{value!r} s"' if field.name in TIMES else repr(float(value))
             lines.append(f"{field.name} = {text}")
     return lines
 

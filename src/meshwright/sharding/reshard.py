@@ -169,3 +169,31 @@ def resharding(
         elif kind in (REDUCE, GATHER):
             spread &= ~members
     return count
+
+
+@compiled
+def cut_sends(
+    produced: Codes,
+    needed: Codes,
+    sizes: NDArray[np.int64],
+    cutting: NDArray[np.bool_],
+    operation: NDArray[np.int64],
+    held: NDArray[np.float64],
+    count: int,
+) -> int:
+    """Let devices that send the same send a part each, which is gathered where it comes (Megatron's
+    scatter-gather): copies along factors that are `cutting`. How many collectives it takes then.
+    """
+    copies, ways = 0, 1
+    for f in range(len(produced)):
+        if cutting[f] and produced[f] == WHOLE == needed[f]:
+            copies |= 1 << f
+            ways *= sizes[f]
+    for i in range(count):
+        if ways > 1 and operation[i, 0] == SEND and count < MOST:
+            held[i] /= ways
+            operation[count, 0] = ALL_GATHER
+            operation[count, 1], operation[count, 2] = copies, operation[i, 2] & ~copies
+            held[count] = held[i]
+            return count + 1
+    return count

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
-from meshwright.sharding.reshard import Codes, resharding
+from meshwright.sharding.reshard import Codes, cut_sends, resharding
 from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectiveTable, price
 from meshwright.simulate.operator_table import TimeTable
@@ -62,6 +62,7 @@ def price_pairs(
         count = resharding(
             before[at], after[at], table.sizes, size, workspace.scratch, operation, held
         )
+        count = cut_sends(before[at], after[at], table.sizes, table.cutting, operation, held, count)
         total = 0.0
         for n in range(count):
             kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
-from meshwright.sharding.reshard import Codes, resharding
+from meshwright.sharding.reshard import Codes, cut_sends, resharding
 from meshwright.simulate.collective_table import CollectiveTable
 from meshwright.simulate.edge_collectives import (
     FOUND,
@@ -205,6 +205,7 @@ def _lay_way(
                 count = resharding(
                     produced, needed, sizes, source_bytes[source], scratch, operation, held
                 )
+                count = cut_sends(produced, needed, sizes, table.cutting, operation, held, count)
                 waits = count > 0
                 if waits and not reads_alike(
                     first, consumer, leg_state, flows, leg_source, leg_unit, roles, reading

@@ -26,6 +26,7 @@ from meshwright.sharding.reshard import (
     NAMES,
     SHIFT,
     Codes,
+    cut_sends,
     resharding,
 )
 from meshwright.sharding.states import PARTIAL, WHOLE
@@ -213,6 +214,8 @@ class _Telling:
             scratch: Codes = np.zeros(len(produced), np.int8)
             codes = np.array([produced, needed], np.int8)
             count = resharding(codes[0], codes[1], sizes, float(size), scratch, operation, held)
+            cutting = self._problem.prices.table.cutting
+            count = cut_sends(codes[0], codes[1], sizes, cutting, operation, held, count)
             rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
             self._known[key] = [((row[0], row[1], row[2]), bytes_held) for row, bytes_held in rows]
         return self._known[key]
