@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.sharding.reshard import MOST, NAMES, cut_sends, resharding
+from meshwright.sharding.reshard import MOST, NAMES, resharding, resharding_by_parts
 from meshwright.sharding.states import PARTIAL, WHOLE, at
 from support.elements import Machine, States, Step, Wrong, carry_out
 
@@ -109,12 +109,12 @@ def test_copies_send_a_part_each_where_they_are_cut() -> None:
     sizes, room = np.array([2, 2, 2, 2]), (np.zeros((MOST, 3), np.int64), np.zeros(MOST))
     source = np.array([at(0), D, WHOLE, WHOLE], np.int8)
     needed = np.array([at(1), D, WHOLE, WHOLE], np.int8)
-    count = resharding(source, needed, sizes, 8.0, np.zeros(4, np.int8), *room)
     operation, held = room
 
     def told(cutting: list[int]) -> list[tuple[str, set[int], set[int], float]]:
         flags = np.isin(np.arange(4), cutting)
-        several = cut_sends(source, needed, sizes, flags, operation, held, count)
+        scratch = np.zeros(4, np.int8)
+        several = resharding_by_parts(source, needed, sizes, flags, 8.0, scratch, *room)
         return [
             (NAMES[kind], set(factors(members)), set(factors(every)), float(held[i]))
             for i, (kind, members, every) in enumerate(operation[:several].tolist())

@@ -23,14 +23,12 @@ from meshwright.base.units import (
     parse_ops,
     parse_seconds,
 )
+from meshwright.cluster.device_lines import TIMES, quoted, software_lines
 from meshwright.cluster.model import Cluster, CommOverhead, Device, Duplex, Kind, Level, Link
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.rates import JudgedSteps, Rates, Software
 
 _T = TypeVar("_T")
-
-TIMES = ("launch", "dispatch")
-"""The one rate that is a time."""
 
 
 def load_cluster(path: str | Path) -> Cluster:
@@ -339,7 +337,7 @@ def dump_cluster(cluster: Cluster) -> str:
     if device.toll is not None:
         lines += ["", "[device.toll]", f'message = "{device.toll.message!r} s"']
         lines += [f'bandwidth = "{device.toll.bandwidth!r} B/s"']
-    lines += _software_lines(device)
+    lines += software_lines(device)
     if device.overhead is not UNSET:
         lines += ["", "[device.overhead]", f'context = "{device.overhead.context} B"']
         lines += [f'communicator = "{device.overhead.communicator} B"']
@@ -359,40 +357,6 @@ def dump_cluster(cluster: Cluster) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _software_lines(device: Device) -> list[str]:
-    """What kernels reach, and what runs them, where it is said."""
-    lines = []
-    if device.rates is not UNSET:
-        lines += ["", "[device.rates]", *_rate_lines(device.rates)]
-    if device.fusing is not UNSET:
-        lines += ["", "[device.fusing]", *_rate_lines(device.fusing)]
-    if device.software is not UNSET:
-        lines += ["", "[device.software]"]
-        values = {field.name: getattr(device.software, field.name) for field in fields(Software)}
-        lines += [f"{name} = {_told(value)}" for name, value in values.items()]
-    return lines
-
-
-def _told(value: bool | float | str) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return quoted(value)
-        case _:
-            return repr(value)
-
-
-def _rate_lines(rates: Rates) -> list[str]:
-    lines = []
-    for field in fields(rates):
-        value = getattr(rates, field.name)
-        if value != field.default:
-            text = f'"{value!r} s"' if field.name in TIMES else repr(float(value))
-            lines.append(f"{field.name} = {text}")
-    return lines
-
-
 def link_lines(link: Link) -> list[str]:
     """A link as lines of TOML."""
     lines = [
@@ -406,9 +370,3 @@ def link_lines(link: Link) -> list[str]:
     ]
     lines += ["hub = true"] * link.hub + ["outward = true"] * link.outward
     return lines
-
-
-def quoted(text: str) -> str:
-    """A text as TOML has it."""
-    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(escapes.get(c, c) for c in text) + '"'

@@ -172,18 +172,20 @@ def resharding(
 
 
 @compiled
-def cut_sends(
+def resharding_by_parts(
     produced: Codes,
     needed: Codes,
     sizes: NDArray[np.int64],
     cutting: NDArray[np.bool_],
+    total: float,
+    scratch: NDArray[np.int8],
     operation: NDArray[np.int64],
     held: NDArray[np.float64],
-    count: int,
 ) -> int:
-    """Let devices that send the same send a part each, which is gathered where it comes (Megatron's
-    scatter-gather): copies along factors that are `cutting`. How many collectives it takes then.
+    """The same, where devices that would send the same, copies along factors that are `cutting`,
+    send a part each, which is gathered where it comes (Megatron's scatter-gather).
     """
+    count = resharding(produced, needed, sizes, total, scratch, operation, held)
     copies, ways = 0, 1
     for f in range(len(produced)):
         if cutting[f] and produced[f] == WHOLE == needed[f]:

@@ -70,14 +70,14 @@ def host_launches(
     for stage in stages:
         before: tuple[Label, ...] = ()
         for slot in stage.slots:
-            run, back = stage.runs[slot.chunk], slot.pass_ == "backward"
+            run, backward = stage.runs[slot.chunk], slot.pass_ == "backward"
             last = closing[slot.pass_, run, slot.micro_batch]
             if not last:
                 continue
             launch = LAUNCH, len(launches), 0
-            spent = NANO * sum(seconds[unit][back] for unit in stage.chunks[slot.chunk])
+            spent = NANO * sum(seconds[unit][backward] for unit in stage.chunks[slot.chunk])
             launches.append((max(1, round(spent)), last[-1][1], slot.micro_batch))
-            sent = closing.get((slot.pass_, run + (1 if back else -1), slot.micro_batch), ())
+            sent = closing.get((slot.pass_, run + (1 if backward else -1), slot.micro_batch), ())
             edges += [(task, launch) for task in (*before, *(sent if waiting else ()))]
             edges += [(launch, task) for task in last]
             before = (launch, *last) if waiting else (launch,)

@@ -4,8 +4,8 @@ how far each step was from what the others predict.
 
 All shares of peak rates and of the memory bandwidth are multiplied by one factor f, which minimises
     Σ |log(predicted(f) / measured)| + a little of |log f|
-with log predicted linear in log f between the points of a grid: what steps do not tell stays. A step is held out by choosing f
-from the others; the band is the largest error of a step that was held out.
+with log predicted linear in log f between the points of a grid: what steps do not tell stays.
+A step is held out by choosing f from the others; the band is the largest error of one held out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FINE = np.geomspace(0.25, 4.0, 1201)
 STAYS = 1e-3
 
 
-class MeasuredStep(NamedTuple):
+class TimedPlan(NamedTuple):
     """A plan, and what a step of it took."""
 
     plan: Plan
@@ -57,14 +57,14 @@ class StepCalibration(NamedTuple):
     """The same with a factor chosen from the others."""
 
 
-def load_measured_steps(file: str) -> list[MeasuredStep]:
+def load_measured_steps(file: str) -> list[TimedPlan]:
     """The steps of a CSV file with columns `plan` (a plan's file, from where this one is) and
     `seconds`.
     """
 
-    def row(cells: Cells) -> MeasuredStep:
+    def row(cells: Cells) -> TimedPlan:
         seconds = Seconds(positive(cells, "seconds", "seconds"))
-        return MeasuredStep(load_plan(Path(file).parent / cells["plan"]), seconds)
+        return TimedPlan(load_plan(Path(file).parent / cells["plan"]), seconds)
 
     steps = list(parse_table(read_table(file, COLUMNS), file, COLUMNS, row))
     if len(steps) < LEAST:
@@ -75,7 +75,7 @@ def load_measured_steps(file: str) -> list[MeasuredStep]:
     return steps
 
 
-def calibrated_by_steps(cluster: Cluster, steps: Sequence[MeasuredStep]) -> StepCalibration:
+def calibrated_by_steps(cluster: Cluster, steps: Sequence[TimedPlan]) -> StepCalibration:
     """The cluster whose rates fit the steps, with the error of each that was held out."""
     if is_measured(cluster.device):
         raise InputError(
