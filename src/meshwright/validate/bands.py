@@ -42,7 +42,7 @@ LIKE = {"H200": "H100"}
 ROUTED = "routed_experts"
 
 
-class Band(msgspec.Struct, frozen=True, kw_only=True):
+class Band(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far predictions of one kind were from published steps."""
 
     share: float
