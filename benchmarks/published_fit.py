@@ -2,7 +2,8 @@
 
     python benchmarks/published_fit.py --simulate FILE [--only TEXT] [--seconds S]
                                                            steps and elasticities; goes on with FILE
-    python benchmarks/published_fit.py FILE... [--write]   the fit, from those
+    python benchmarks/published_fit.py FILE... [--write [--machines NAMES]]
+                                                           the fit, from those
 
 Simulating: every distinct row is simulated once with the catalogue's rates, and again with the
 tasks of each class (products, attention, grouped products, other kernels, update, activations and
@@ -12,8 +13,8 @@ its tasks get longer with other rates, the step is taken to be  p · (1 + Σ e_c
 Fitting: Gauss-Newton, reweighted to the sum of sqrt(log(predicted / measured)² + 0.04²), over the
 logarithms of rates. Each begins at an expectation that no row had a part in (EXPECTED) and is held
 there by a ridge, loosely for a GPU's architecture and whether kernels are fused, more tightly for
-what one machine has besides. `--write` puts the rates into the catalogue and, fitted without each
-fold, into validate/data/published_folds.json.
+what one machine has besides. `--write` puts the rates into the catalogue (of some machines only, if
+others would hardly change) and, fitted without each fold, into validate/data/published_folds.json.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import msgspec
 import numpy as np
 
 from meshwright.base.units import Seconds
+from meshwright.cost.operator import FOUR_BITS
 from meshwright.validate.bands import bands_of
 from meshwright.validate.published.folds import FOLDS, folds_of, key_of
 from meshwright.validate.published.machines import machine_of
@@ -62,8 +64,15 @@ EXPECTED = {"best": 0.7, "narrow": 0.6, "attended": 0.55, "grouped": 0.8, "strea
 """Before any row is seen: large products at 70 % of the peak, fused attention (`attended` is best x
 attention, of all scores) at about what FlashAttention-2 publishes
 for A100s, the rest as `Rates`."""
-HOST_BOUND = {"grace": 5e-5}
-"""Launches of Megatron-DeepSpeed: a fit to vTrain's rows of it said 55 us (decision 0025)."""
+OTHERWISE = {("launch", "grace"): 5e-5, ("scores", "grace"): 15.0}
+"""Of Sailor's runs: launches of Megatron-DeepSpeed (a fit to vTrain's rows of it said 55 us), and a
+softmax written out in float32, of scale, mask, maximum, sum, quotient, dropout and casts."""
+PEAK = 312e12
+"""In 16 bits, of an A100, whose extents stand in EXPECTED: those of other GPUs, whose kernels are
+cut into tiles for their processors, grow with the root of their peak."""
+IN_FOUR_BITS = 0.4
+"""`narrow` in 4 bits: 15 % of the products stay in 16 bits, at a quarter of the peak (NVIDIA's
+NVFP4 recipe), the others reach 55 %."""
 WHOLE = {"best": 0.3, "narrow": 0.3, "attended": 0.5, "grouped": 0.5, "streaming": 0.1,
          "half": 0.3, "launch": 0.7, "scores": 0.5, "joined": 0.3}  # fmt: skip
 """How far all machines together may be from it (one ridge, of logarithms)."""
@@ -131,6 +140,9 @@ def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
         computing = [left * total for total in in_all[: len(COMPUTING)]]
     counts = [int((tasks.live & (kinds == n)).sum()) for n in range(len(CLASSES))]
     reached = question.cluster.device.reached
+    rates = {name: getattr(reached, name) for name in EXPECTED if name != "attended"}
+    if question.cluster.device.running.products == FOUR_BITS:
+        rates["narrow"] = reached.narrowest
     return {
         "predicted_s": simulation.prediction.step,
         "predicted_bytes": simulation.prediction.memory.total,
@@ -139,8 +151,7 @@ def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
         "launched_ns": {
             n: c / max(1.0, t) for n, c, t in zip(CLASSES, counts, in_all, strict=True)
         },
-        "rates": {name: getattr(reached, name) for name in EXPECTED if name != "attended"}
-        | {"attended": reached.best * reached.attention},
+        "rates": rates | {"attended": reached.best * reached.attention},
     }
 
 
@@ -182,6 +193,11 @@ class Row:
         self.kind = "fused" if software.fuses else "eager"
         self.narrow, self.flash, self.joins = software.products, software.flash, software.joins
         self.measured = float(row.measured_s or math.nan)
+        peaks = dict(cluster.device.peak)
+        peak = PEAK if row.gpu.startswith("tpu") else peaks.get("bf16", peaks.get("fp16", PEAK))
+        self.large = math.sqrt(peak / PEAK)
+        self.four_bits = FOUR_BITS in peaks
+        """Extents at which a chip reaches half of its peak, beside those of an A100."""
 
     def names(self, rate: str) -> tuple[str, ...]:
         """The parameters that add up to the logarithm of a rate."""
@@ -194,8 +210,9 @@ class Row:
         before, step = self.found["rates"], 1.0
         product = "narrow" if self.narrow else "best"
         faster, half = rate(self, product) / before[product], rate(self, "half")
-        grouped = faster * rate(self, "grouped") / before["grouped"]
-        grouped *= rate(self, "joined") / before["joined"] if self.joins else 1.0
+        loss = rate(self, "grouped") / before["grouped"]
+        loss *= rate(self, "joined") / before["joined"] if self.joins else 1.0
+        grouped = faster * (loss if self._groups() > 1 else 1.0)
         slower = {
             "prod": self._longer(half, self._products()) / faster,
             "group": self._longer(half, self._experts()) / grouped,
@@ -242,6 +259,14 @@ class Row:
             (4, hidden, 4 * hidden / cut, rows),
         ]
 
+    def _groups(self) -> int:
+        """Experts on a device."""
+        match = EXPERTS.search(self.row.note)
+        if match is None:
+            return 1
+        experts = int(match[1]) // (2 if "every other layer" in self.row.note else 1)
+        return max(1, experts // (self.row.ep or 1))
+
     def _experts(self) -> list[tuple[float, ...]]:
         """That of one expert."""
         row, match = self.row, EXPERTS.search(self.row.note)
@@ -280,8 +305,9 @@ class Fit:
         if rate == "launch" and names[1] not in self.place:
             return float(row.found["rates"]["launch"])
         total = sum(self.values[self.place[name]] for name in names if name in self.place)
-        expected = HOST_BOUND.get(row.family) if rate == "launch" else None
-        return float((expected or EXPECTED[rate]) * math.exp(total))
+        expected = OTHERWISE.get((rate, row.family), EXPECTED[rate])
+        expected = IN_FOUR_BITS if rate == "narrow" and row.narrow == FOUR_BITS else expected
+        return float(expected * (row.large if rate == "half" else 1.0) * math.exp(total))
 
     def _solve(self, rows: Sequence[Row]) -> None:
         pull = RIDGE / np.array(list(self.held.values())) ** 2
@@ -308,8 +334,8 @@ class Fit:
 
 
 LIKE = {
-    **dict.fromkeys(("jean-zay-a100", "vela-a100", "dgx-a100", "aws-p4d", "aws-p4de", "gcp-a2-high",
-                     "gcp-a2-ultra", "azure-nd-a100", "azure-ndm-a100"), "hgx-a100"),
+    **dict.fromkeys(("jean-zay-a100", "vela-a100", "vtrain-a100", "dgx-a100", "aws-p4d", "aws-p4de",
+                     "gcp-a2-high", "gcp-a2-ultra", "azure-nd-a100", "azure-ndm-a100"), "hgx-a100"),
     **dict.fromkeys(("vela-h100", "dgx-h100", "machine", "aws-p5", "gcp-a3-mega", "azure-nd-h100",
                      "dgx-h200", "pods-h100", "aws-p5e", "gcp-a3-ultra", "azure-nd-h200"),
                     "hgx-h100"),
@@ -319,6 +345,10 @@ H100's, whose chip it has."""
 UNALIGNED = {"ampere": 0.0307, "volta": 0.0307}
 """The share of the peak that attention with heads of 108 or 150 reaches where it is not fused, read
 off rows of BigScience: with it `Rates.ragged`."""
+DISPATCH = {"vtrain-a100": 40e-6}
+"""What a host of Megatron-DeepSpeed needs for an operator, read off vTrain's rows inside a node,
+where most steps wait for it. No other published step does, so that nothing is known of theirs."""
+TIMES = ("launch", "dispatch")
 SECTIONS = {"eager": "rates", "fused": "fusing"}
 
 Sections = dict[str, dict[str, dict[str, float]]]
@@ -337,13 +367,16 @@ def sections_of(fit: Fit, rows: Sequence[Row]) -> Sections:
         section["attention"] = rates["attended"] / rates["best"]
         for name, holds in (
             ("narrow", row.narrow == "fp8"),
+            ("narrowest", row.narrow == FOUR_BITS),
             ("grouped", bool(row.found["elasticity"]["group"])),
             ("joined", row.joins),
             ("launch", "launch" in fit.rates_fitted(row)),
             ("scores", not row.flash),
         ):
             if holds:
-                section[name] = rates[name]
+                section[name] = rates["narrow" if name == "narrowest" else name]
+        if row.narrow != FOUR_BITS and row.four_bits:
+            section.setdefault("narrowest", IN_FOUR_BITS)
         if row.family in UNALIGNED:
             section["ragged"] = UNALIGNED[row.family] / rates["attended"]
     for kinds in sections.values():
@@ -354,6 +387,9 @@ def sections_of(fit: Fit, rows: Sequence[Row]) -> Sections:
                 eager["narrow"] = fused["narrow"] * eager["best"] / fused["best"]
     for name, other in LIKE.items():
         sections[name] = sections[other] | sections[name]
+    for name, seconds in DISPATCH.items():
+        fused = sections[name]["fused"] | {"dispatch": seconds}
+        sections[name] = sections[name] | {"fused": fused}
     return {
         name: {SECTIONS[kind]: kinds[kind] for kind in SECTIONS}
         if len(kinds) == 2
@@ -369,25 +405,30 @@ def written(text: str, sections: Mapping[str, Mapping[str, float]]) -> str:
     for section, rates in sections.items():
         lines += [f"[device.{section}]"]
         for name, value in rates.items():
-            shown = f'"{value * 1e6:.3g} us"' if name == "launch" else f"{value:.4g}"
+            shown = f'"{value * 1e6:.3g} us"' if name in TIMES else f"{value:.4g}"
             lines += [f"{name} = {shown}"]
         lines += [""]
     head, levels = text.split("[[levels]]", 1)
     return head + "\n".join(lines) + "\n[[levels]]" + levels
 
 
-def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], others: Any) -> None:
+def write(
+    whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], machines: Sequence[str]
+) -> None:
     """The catalogue, the rates of folds, and error bands of held-out rows (which `meshwright
     validate published --held-out --bands` simulates).
     """
     folder = Path("src/meshwright")
     for name, sections in sections_of(whole, rows).items():
+        if machines and name not in machines:
+            continue
         path = folder / f"cluster/catalogue/{name}.toml"
         path.write_text(written(path.read_text(), sections))
     folds = {
         str(fold): {
             name: {"rates": fold_sections["rates"], "fusing": fold_sections.get("fusing")}
-            for name, fold_sections in sections_of(fit, others[fold]).items()
+            # A machine of which a fold has all rows has the rates of its family there, or of all.
+            for name, fold_sections in sections_of(fit, rows).items()
             if name in {row.machine for row in rows}
         }
         for fold, fit in fits.items()
@@ -413,6 +454,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--machines", type=lambda text: text.split(","), default=[])
     args = parser.parse_args()
     if args.simulate:
         simulate_rows(args.simulate, args.only, args.seconds)
@@ -438,7 +480,7 @@ def main() -> None:
         for kind, rates in sections.items():
             print(machine, kind, {name: float(f"{v:.4g}") for name, v in rates.items()})
     if args.write:
-        write(whole, fits, rows, others)
+        write(whole, fits, rows, args.machines)
 
 
 def tell(title: str, rows: Sequence[Row], seconds: Callable[[Row], float]) -> None:

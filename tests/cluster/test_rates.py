@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.cluster.catalogue import catalogued
 from meshwright.cluster.rates import Rates, Software
 from meshwright.cluster.toml import dump_cluster, parse_cluster
@@ -26,9 +27,9 @@ def test_software_that_fuses_has_its_own_rates() -> None:
 def test_rates_and_software_read_back() -> None:
     software = Software(
         fuses=True, flash=False, wide=True, products="fp8", joins=True, adds=True, dispatched=8,
-        hidden_exchange=0.75, hidden_tensor=0.6,
+        hidden_exchange=0.75, hidden_tensor=0.6, scatters=True,
     )  # fmt: skip
-    rates = replace(Rates(), launch=5e-6, best=0.5)
+    rates = replace(Rates(), launch=5e-6, dispatch=4e-5, best=0.5)
     said = replace(H100, device=replace(H100.device, software=software, rates=rates))
     assert parse_cluster(dump_cluster(said)) == said
     assert "rates" not in msgspec.to_builtins(catalogued("flexflow-p100").device)
@@ -49,3 +50,6 @@ def test_products_need_a_peak_and_rates_are_above_zero() -> None:
         replace(H100.device, software=Software(products="fp4"))
     with pytest.raises(InputError, match="the rate 'best' is 0"):
         Rates(best=0.0)
+    assert Rates(dispatch=Seconds(0.0)).dispatch == 0
+    with pytest.raises(InputError, match="the rate 'dispatch' is -1"):
+        Rates(dispatch=Seconds(-1.0))

@@ -48,6 +48,28 @@ def test_a_grouped_product_is_as_efficient_as_one_of_its_groups() -> None:
     assert many > 2 * few
 
 
+def test_several_groups_reach_less_than_one() -> None:
+    """Of what a plain product reaches, which one group is."""
+    rates = Rates(grouped=0.5, launch=1e-9, streaming=100.0)  # type: ignore[arg-type]
+    lost, whole = (OperatorPricer(running(it)) for it in (rates, replace(rates, grouped=1.0)))
+    for groups in (1, 2, 16):
+        slower = lost.price(grouped(groups)).forward.seconds
+        slower /= whole.price(grouped(groups)).forward.seconds
+        assert slower == pytest.approx(1 if groups == 1 else 2, rel=0.01)
+
+
+def test_products_in_four_bits_have_a_share_of_their_own() -> None:
+    peak = (*H100.peak, ("fp4", dict(H100.peak)["fp8"]))
+    device = replace(running(Rates(narrow=0.8, narrowest=0.4), products="fp8"), peak=peak)
+    large = Spec("bfloat16", (8192, 8192))
+    call = Call(kind="linear", inputs=(large, large), outputs=(large,))
+    eight, four = (
+        OperatorPricer(replace(device, software=Software(products=bits))).price(call).forward
+        for bits in ("fp8", "fp4")
+    )
+    assert four.seconds / eight.seconds == pytest.approx(2, rel=0.01)
+
+
 def test_grouped_products_in_one_kernel_are_faster() -> None:
     rates = Rates(joined=2.0, launch=1e-9, streaming=100.0)  # type: ignore[arg-type]
     apart, joined = (
@@ -72,7 +94,8 @@ def test_a_token_is_sent_once_to_a_machine() -> None:
     assert exposed_share(everything, Movement.ALL_TO_ALL, TWO_NODES) == 1
     # Of 8 copies to 2 machines, 1 - 1/2^8 and not 4 cross to the other one; half is hidden.
     assert exposed_share(once, Movement.ALL_TO_ALL, TWO_NODES) == (1 - 2**-8) / 4 / 2
-    assert exposed_share(once, Movement.ALL_TO_ALL, INSIDE) == 0.5
+    # Inside a machine to each of 8 devices once, where some of 8 experts are.
+    assert exposed_share(once, Movement.ALL_TO_ALL, INSIDE) == (1 - (7 / 8) ** 8) / 2
 
 
 def test_products_hide_gathers_inside_a_machine_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.sharding.reshard import MOST, NAMES, resharding
+from meshwright.sharding.reshard import MOST, NAMES, resharding, resharding_by_parts
 from meshwright.sharding.states import PARTIAL, WHOLE, at
 from support.elements import Machine, States, Step, Wrong, carry_out
 
@@ -101,4 +101,27 @@ def test_literal_collectives() -> None:
         ("Reduce", {2}, {0, 1}, 2.0),
         ("AllToAll", {0, 1}, set(), 2.0),
         ("AllGather", {0}, {1}, 2.0),
+    ]
+
+
+def test_copies_send_a_part_each_where_they_are_cut() -> None:
+    """Where they are copies, and only there: the second factor cuts the tensor."""
+    sizes, room = np.array([2, 2, 2, 2]), (np.zeros((MOST, 3), np.int64), np.zeros(MOST))
+    source = np.array([at(0), D, WHOLE, WHOLE], np.int8)
+    needed = np.array([at(1), D, WHOLE, WHOLE], np.int8)
+    operation, held = room
+
+    def told(cutting: list[int]) -> list[tuple[str, set[int], set[int], float]]:
+        flags = np.isin(np.arange(4), cutting)
+        scratch = np.zeros(4, np.int8)
+        several = resharding_by_parts(source, needed, sizes, flags, 8.0, scratch, *room)
+        return [
+            (NAMES[kind], set(factors(members)), set(factors(every)), float(held[i]))
+            for i, (kind, members, every) in enumerate(operation[:several].tolist())
+        ]
+
+    assert told([]) == [("Send", {0}, {1, 2, 3}, 4.0)]
+    assert told([1, 2, 3]) == [
+        ("Send", {0}, {1, 2, 3}, 1.0),
+        ("AllGather", {2, 3}, {1}, 1.0),
     ]

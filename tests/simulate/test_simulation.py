@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from meshwright.base.units import Bytes
+from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines import BASELINES
+from meshwright.baselines.data import data_parallel
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.rates import Rates
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.training import training_step
+from meshwright.explain.step_parts import step_parts
+from meshwright.graph.families import family_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
@@ -112,7 +118,10 @@ def test_one_device_runs_one_after_the_other(name: str) -> None:
     plan = Plan.of("one", graph, cluster, [Layout(())] * len(units(graph)), Options())
     simulation, pricer = simulate(plan), OperatorPricer(cluster.device)
     tasks, template = simulation.problem.tasks, simulation.problem.template
-    expected = training_step(graph, pricer)
+    prices = [pricer.price(m.call, m.wanted) for unit in units(graph) for m in unit.members]
+    computing = sum(price.forward.seconds + price.backward.seconds for price in prices)
+    trained = sum(p.tensor.spec.bytes for p in graph.parameters if p.trainable)
+    moving = 19 * trained / (cluster.device.memory_bandwidth * pricer.rates.streaming)
     passes = sum(
         int(tasks.duration[t][tasks.live[t]].sum()) for t in (template.forward, template.backward)
     )
@@ -120,13 +129,50 @@ def test_one_device_runs_one_after_the_other(name: str) -> None:
     updating = int(tasks.duration[updates][tasks.live[updates]].sum())
     # Every task is rounded to whole nanoseconds, of which it takes one at least.
     rounding = int(tasks.live.sum())
-    assert passes == pytest.approx((expected.forward + expected.backward) * 1e9, abs=rounding)
+    assert passes == pytest.approx(computing * 1e9, abs=rounding)
     launches = int(tasks.live[updates].sum()) * pricer.rates.launch
-    moving = expected.update - 19 * pricer.rates.launch
     assert updating == pytest.approx((moving + launches) * 1e9, abs=rounding)
     assert simulation.timeline.makespan == passes + updating
     assert simulation.prediction.compute == simulation.prediction.step
     assert simulation.prediction.moved == 0
+
+
+def hosted(dispatch: float, **sizes: int) -> Cluster:
+    """Machines whose hosts need so many seconds for an operator."""
+    cluster = Cluster.named("dgx-h100", **sizes)
+    rates = Rates(dispatch=Seconds(dispatch))
+    return replace(cluster, device=replace(cluster.device, rates=rates))
+
+
+def test_a_step_takes_no_less_than_its_launches() -> None:
+    """Degrees cut kernels, not launches; a host that is faster than its device costs nothing."""
+    graph, launched = transformer(batch=24), Seconds(1e-3)
+    calls = [member for unit in units(graph) for member in unit.members]
+    parts = [len(family_of(m.call).stages(m.call, m.wanted)) or 1 for m in calls]
+    both = [n * (3 if any(m.wanted) else 1) for n, m in zip(parts, calls, strict=True)]
+    for devices in (1, 4):
+        slow = simulate(data_parallel(graph, hosted(launched, node=1, gpu=devices)))
+        last = slow.prediction.step - launched * sum(both)
+        assert 0 <= last < launched
+        assert step_parts(slow).host == pytest.approx(slow.prediction.step, rel=0.01)
+        fast, none = (
+            simulate(data_parallel(graph, hosted(it, node=1, gpu=devices))) for it in (1e-9, 0.0)
+        )
+        assert fast.prediction == none.prediction
+        assert not len(none.problem.template.launch)
+
+
+def test_in_a_pipeline_hosts_wait_for_what_they_receive() -> None:
+    """Two stages, two micro-batches, hosts that set the pace: a launch is a slot of 1F1B."""
+    graph, stages = transformer(layers=2, batch=24), 2
+    config = ParallelConfig(data=1, pipeline=stages, micro_batches=2)
+    step, alone = (
+        simulate(configured(graph, hosted(1e-3, node=1, gpu=gpus), replace(config, pipeline=gpus)))
+        .prediction.step
+        for gpus in (stages, 1)
+    )  # fmt: skip
+    # Equal stages would take 3 of the 2 x 2 slots' time; embedding and loss make them unequal.
+    assert 3 / 4 <= step / alone < 1
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much() -> None:

@@ -14,6 +14,7 @@ from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from meshwright.simulate import full
+from meshwright.simulate.host import host_launches
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.memory.shard_bytes import ShardBytes
 from meshwright.simulate.problem import StepModel
@@ -72,6 +73,9 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
     except InputError:
         problem, layouts = StepModel(*arguments), [Layout(())] * len(plan.units)
     fetching = ahead(problem.units, layouts, problem.bundles, options)
+    launches = host_launches(
+        problem.units, layouts, problem.bundles, options, problem.operators, problem.rates.again
+    )
     template, tasks, labels = skeleton(
         problem.units,
         problem.bundles,
@@ -81,6 +85,7 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
         chain,
         fetching if options.zero == 3 else None,
         options.sums,
+        launches,
     )
     assert arrays(problem.template) == arrays(template)
     assert arrays(problem.tasks) == arrays(tasks)

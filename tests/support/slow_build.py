@@ -11,6 +11,7 @@ import numpy as np
 from meshwright.lower.bundles import EdgeConsumer, TensorEdge
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import BoundaryTensor, OpGroup
+from meshwright.simulate.host import NO_LAUNCHES, HostLaunches
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.resources import ResourceClasses
 from meshwright.simulate.task_template import NONE, Bytes8, Floats, TaskLabels, TaskTemplate
@@ -50,6 +51,7 @@ def skeleton(
     chained: Iterable[tuple[Label, Label]] = (),
     ahead: Iterable[tuple[Label, Label]] | None = None,
     sums: int = 1,
+    launches: HostLaunches = NO_LAUNCHES,
 ) -> tuple[TaskTemplate, TaskGraph, TaskLabels]:
     """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch, and
     `ahead` what fetching parameters waits for, if they are fetched for each use.
@@ -58,13 +60,20 @@ def skeleton(
     slots = _number_tasks(tasks, units, bundles, micro_batches, fetched, sums)
     edges = _join_tasks(tasks, slots, units, bundles, fetched, sums)
     number_of = {label: number for number, label in enumerate(tasks.labels)}
-    for before, after in chained:
+    launched = [
+        tasks.task("launch", unit, micro)
+        for unit, micro in zip(launches.units, launches.micro_batches, strict=True)
+    ]
+    number_of |= {("launch", place, 0): number for place, number in enumerate(launched)}
+    for before, after in (*chained, *launches.edges):
         tasks.edge(number_of[before], number_of[after], True)
     for before, after in ahead or ():
         way = ("carry", "again").index(after[0])
         number = tasks.edge(number_of[before], number_of[after])
         edges.ahead_edge[way, after[1], after[2]] = number
     graph, renumbered = _graph(tasks, places, kinds)
+    for number, nanoseconds in zip(launched, launches.nanoseconds, strict=True):
+        graph.live[number], graph.duration[number] = True, nanoseconds
     moved: dict[str, Any] = {
         name: np.where(array == NONE, NONE, renumbered[array]).astype(np.int32)
         for name, array in edges._asdict().items()
@@ -81,6 +90,9 @@ def skeleton(
         parameters=np.array([bundle.parameters for bundle in bundles], np.bool_),
         **slots._asdict(),
         **moved,
+        launch=np.array(launched, np.int32),
+        launch_unit=np.array(launches.units, np.int32),
+        launch_micro=np.array(launches.micro_batches, np.int32),
         **_of_sources(bundles),
         **_of_legs(units, bundles),
     )
@@ -334,7 +346,7 @@ def _graph(tasks: _Tasks, places: ResourceClasses, kinds: int) -> tuple[TaskGrap
     return graph, renumbered
 
 
-_COMPUTE = ("forward", "backward", "update")
+_COMPUTE = ("forward", "backward", "update", "launch")
 
 
 def _codes(rows: list[tuple[State, ...]]) -> Bytes8:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
+from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
-from meshwright.cluster.rates import Software
+from meshwright.cluster.rates import Rates, Software
+from meshwright.cluster.toml import dump_cluster, parse_cluster
 from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.plan.file import save_plan
 from meshwright.report.page.summary import summary_section
 from meshwright.report.text.plans import describe_search
 from meshwright.search.compare import Comparison
 from meshwright.search.mcmc.parallel_chains import ChainsResult
+from meshwright.simulate.simulation import simulate
 from meshwright.validate import bands
 from meshwright.validate.bands import (
     DENSE,
@@ -24,9 +31,10 @@ from meshwright.validate.bands import (
     band_of,
     bands_of,
 )
+from meshwright.validate.own_steps import calibrated_by_steps, load_measured_steps
 from meshwright.validate.published.predict import JudgedRow
 from meshwright.validate.published.rows import load_published
-from support.baseline_graphs import convolutional
+from support.baseline_graphs import convolutional, transformer
 from support.planned import answer, asked
 
 ROW = next(row for row in load_published() if row.gpu == "h100_80gb" and row.measured_s)
@@ -120,3 +128,32 @@ def test_compare_and_the_report_tell_the_error(shipped: dict[str, Band]) -> None
         f"Error of such steps: {said}; 1.20x as fast as the fastest baseline that fits is inside "
         "of that."
     )
+
+
+def test_steps_of_ones_own_machine_fit_rates_and_narrow_the_band(tmp_path: Path) -> None:
+    """Steps of a machine half as fast as described, one of them 10 % off."""
+    cluster = Cluster.named("dgx-h100", node=1, gpu=2)
+    half = replace(Rates(), best=0.4, streaming=0.425, scanning=0.425)
+    slow = replace(cluster, device=replace(cluster.device, rates=half))
+    usual = replace(cluster, device=replace(cluster.device, rates=Rates()))
+    lines = ["plan,seconds"]
+    for number, (batch, off) in enumerate(((256, 1), (512, 1), (768, 1), (1024, 1.1))):
+        graph = transformer(batch=batch, sequence=64, width=128)
+        save_plan(data_parallel(graph, usual), tmp_path / f"{number}.json")
+        step = simulate(data_parallel(graph, slow)).prediction.step
+        lines.append(f"{number}.json,{step * off}")
+    table = tmp_path / "steps.csv"
+    table.write_text("\n".join(lines))
+    fitted = calibrated_by_steps(usual, load_measured_steps(str(table)))
+    assert fitted.factor == pytest.approx(0.5, rel=0.01)
+    assert fitted.held_out == pytest.approx((1, 1, 1, 1 / 1.1), abs=0.01)
+    read = parse_cluster(dump_cluster(fitted.cluster))
+    assert read == fitted.cluster
+    assert str(band_of(read, EMPTY, 1.0)) == "all 4 steps measured on this machine were within ±9%"
+    table.write_text("\n".join(lines[:3]))
+    with pytest.raises(InputError, match="2 steps, and each is judged by the others"):
+        load_measured_steps(str(table))
+    table.write_text("\n".join(lines))
+    steps = load_measured_steps(str(table))
+    with pytest.raises(InputError, match="a plan is for 'dgx-h100' with H100-SXM5-80GB"):
+        calibrated_by_steps(Cluster.named("dgx-a100"), steps)

@@ -125,7 +125,9 @@ def test_a_row_of_vtrain_is_megatron_deepspeed_on_its_machine() -> None:
     assert (row.origin, row.measured_s) == ("vTrain single-node", 0.219732754)
     machine = machine_of(row)
     assert (machine.name, machine.hierarchy) == ("vtrain-a100", (1, 8))
-    assert machine.device.running == Software(fuses=True, flash=False, wide=True, adds=True)
+    assert machine.device.running == Software(
+        fuses=True, flash=False, wide=True, adds=True, scatters=True
+    )
     config = "DP 2, TP 2, PP 2; 4 micro-batches; activation checkpointing"
     assert str(published_layout(row, 24, 8).config) == config
 
@@ -133,7 +135,7 @@ def test_a_row_of_vtrain_is_megatron_deepspeed_on_its_machine() -> None:
 def test_rows_of_vtrain_are_predicted_as_plans_are() -> None:
     predictor = Predictor(lambda name, batch: load_model(name, batch).graph)
     judged = predictor.judge(VTRAIN[0])
-    assert judged.ratio == pytest.approx(0.83, abs=0.01)
+    assert judged.ratio == pytest.approx(0.98, abs=0.01)
 
 
 def straight(rows: Iterable[PublishedRow]) -> Iterator[bool]:

@@ -14,6 +14,7 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.cluster.catalogue import catalogued, irregular_text
+from meshwright.cluster.device_lines import quoted
 from meshwright.cluster.islands import Island, IslandCluster, Machine, slowed
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.toml import (
@@ -25,7 +26,6 @@ from meshwright.cluster.toml import (
     link_of,
     load_cluster,
     parse_toml,
-    quoted,
     read_cluster_text,
     regular,
 )

@@ -30,7 +30,7 @@ from meshwright.base.units import (
     format_seconds,
 )
 from meshwright.cluster.overhead import Overhead
-from meshwright.cluster.rates import Rates, Software
+from meshwright.cluster.rates import JudgedSteps, Rates, Software
 
 Duplex = Literal["full", "half"]
 Kind = Literal["port", "ring"]
@@ -91,8 +91,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 class Level(msgspec.Struct, frozen=True, kw_only=True):
     """One tier of the hierarchy with its links.
 
-    `blocks` names runs of consecutive members that share links but are no level of their own:
-    the PCIe switches and processors inside a node, say, as (name, members in a block).
+    `blocks` names runs of members that share links (PCIe switches), as (name, members of one).
     """
 
     name: str
@@ -150,8 +149,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     peak: tuple[tuple[str, OpsPerSecond], ...]
     """Peak rate by dtype, dense (without structured sparsity)."""
     prices: str = ""
-    """Measured prices of operators: a file that 'meshwright calibrate' wrote, or the name of a
-    table that comes with Meshwright; empty: all prices are estimated."""
+    """Measured prices: a file of 'meshwright calibrate', or a table that ships; empty: none."""
     toll: CommOverhead | None = None
     """None: it computes as fast while it talks."""
     rates: Rates | msgspec.UnsetType = msgspec.UNSET
@@ -162,6 +160,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """What runs kernels; unset: PyTorch, eagerly."""
     overhead: Overhead | msgspec.UnsetType = msgspec.UNSET
     """What a framework holds of its memory besides tensors; unset: nothing."""
+    judged: JudgedSteps | msgspec.UnsetType = msgspec.UNSET
+    """How well steps are predicted that were measured on it; unset: none were."""
 
     def __post_init__(self) -> None:
         if self.memory <= 0 or self.memory_bandwidth <= 0:

@@ -42,9 +42,13 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """The same for softmax and dropout, which reduce rows and draw random numbers."""
     launch: Seconds = Seconds(2e-6)
     """The least time of a kernel."""
+    dispatch: Seconds = Seconds(0.0)
+    """What the host needs to launch an operator's forward pass; the device waits for launches."""
     narrow: float = 0.8
     """The share of the peak rate of `Software.products` that a large product with weights reaches;
     scaling and casting are in it."""
+    narrowest: float = 0.8
+    """The same in 4 bits, where recipes leave some products in 16."""
     attention: float = 1.0
     """What fused attention reaches of what a large product does, counting all scores, also those
     that a causal mask leaves out."""
@@ -54,7 +58,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of the rate of attention that is not fused if the width of its heads is even and
     8 does not divide it."""
     grouped: float = 1.0
-    """What grouped products (experts) reach of what a product of one expert's rows does."""
+    """What products of several groups (experts) reach of what one of a group's rows does; a single
+    group is a plain product."""
     joined: float = 1.6
     """How many times as fast grouped products are where they, what is between them and scaling are
     one kernel (`Software.joins`)."""
@@ -66,8 +71,26 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not (value > 0 and math.isfinite(value)):
+            least = 0 if field.name == "dispatch" else math.ulp(0.0)
+            if not (value >= least and math.isfinite(value)):
                 raise InputError(f"the rate {field.name!r} is {value:g}", "give one above 0")
+
+
+class JudgedSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """How far predictions were from steps measured on this very machine, each predicted without it
+    ('meshwright calibrate --steps').
+    """
+
+    share: float
+    """All were within it."""
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not (self.share >= 0 and math.isfinite(self.share)) or self.steps < 1:
+            raise InputError(
+                f"{self.steps} steps were within a share of {self.share:g}",
+                "give 1 step or more, and a share of 0 or more",
+            )
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +120,10 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
     hidden_tensor: float = 0.0
     """The share of tensor-parallel gathers and scatters inside a machine that products hide
     (Megatron's --tp-comm-overlap, torchtitan's async TP)."""
+    scatters: bool = False
+    """Whether what goes to the next stage of a pipeline is cut along the tensor axis where all its
+    devices have it, and gathered inside the machine (Megatron's scatter-gather, DeepSpeed's
+    partitioned activations)."""
     keeps: float = 1.0
     """The share of what autograd saves for the backward pass that is kept, where some operators run
     again and others do not (selective activation checkpointing): what is not kept is computed

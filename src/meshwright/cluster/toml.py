@@ -23,14 +23,12 @@ from meshwright.base.units import (
     parse_ops,
     parse_seconds,
 )
+from meshwright.cluster.device_lines import TIMES, quoted, software_lines
 from meshwright.cluster.model import Cluster, CommOverhead, Device, Duplex, Kind, Level, Link
 from meshwright.cluster.overhead import Overhead
-from meshwright.cluster.rates import Rates, Software
+from meshwright.cluster.rates import JudgedSteps, Rates, Software
 
 _T = TypeVar("_T")
-
-LAUNCH = "launch"
-"""The one rate that is a time."""
 
 
 def load_cluster(path: str | Path) -> Cluster:
@@ -102,6 +100,7 @@ def device_of(table: Table, folder: Path) -> Device:
         "fusing",
         "software",
         "overhead",
+        "judged",
     )
     prices = table.text("prices", "")
     peak = table.table("peak")
@@ -118,6 +117,7 @@ def device_of(table: Table, folder: Path) -> Device:
             fusing=_rates(table.table("fusing")) if "fusing" in table.content else UNSET,
             software=_software(table.table("software")) if "software" in table.content else UNSET,
             overhead=_overhead(table.table("overhead")) if "overhead" in table.content else UNSET,
+            judged=_judged(table.table("judged")) if "judged" in table.content else UNSET,
         )
     )
 
@@ -125,13 +125,16 @@ def device_of(table: Table, folder: Path) -> Device:
 def _rates(table: Table) -> Rates:
     names = [field.name for field in fields(Rates)]
     table.allow(*names)
-    shares = {name: table.share(name) for name in names if name in table.content and name != LAUNCH}
-    launch = table.quantity(LAUNCH, parse_seconds, Rates().launch)
-    return table.build(lambda: replace(Rates(launch=launch), **shares))
+    said = [name for name in names if name in table.content]
+    values = {
+        name: table.quantity(name, parse_seconds) if name in TIMES else table.share(name)
+        for name in said
+    }
+    return table.build(lambda: replace(Rates(), **values))
 
 
 def _software(table: Table) -> Software:
-    flags = ("fuses", "flash", "wide", "joins", "adds")
+    flags = ("fuses", "flash", "wide", "joins", "adds", "scatters")
     numbers = ("hidden_exchange", "hidden_tensor", "keeps", "gradient_bytes")
     table.allow(*flags, "products", "dispatched", *numbers)
     usual = Software()
@@ -162,6 +165,13 @@ def _overhead(table: Table) -> Overhead:
             unused=table.share("unused"),
             source=table.text("source"),
         )
+    )
+
+
+def _judged(table: Table) -> JudgedSteps:
+    table.allow("share", "steps")
+    return table.build(
+        lambda: JudgedSteps(share=table.share("share"), steps=table.integer("steps"))
     )
 
 
@@ -327,12 +337,15 @@ def dump_cluster(cluster: Cluster) -> str:
     if device.toll is not None:
         lines += ["", "[device.toll]", f'message = "{device.toll.message!r} s"']
         lines += [f'bandwidth = "{device.toll.bandwidth!r} B/s"']
-    lines += _software_lines(device)
+    lines += software_lines(device)
     if device.overhead is not UNSET:
         lines += ["", "[device.overhead]", f'context = "{device.overhead.context} B"']
         lines += [f'communicator = "{device.overhead.communicator} B"']
         lines += [f"unused = {device.overhead.unused!r}"]
         lines += [f"source = {quoted(device.overhead.source)}"]
+    if device.judged is not UNSET:
+        lines += ["", "[device.judged]", f"share = {device.judged.share!r}"]
+        lines += [f"steps = {device.judged.steps}"]
     for level in cluster.levels:
         lines += ["", "[[levels]]", f"name = {quoted(level.name)}"]
         lines += [f"cardinality = {level.cardinality}"]
@@ -342,40 +355,6 @@ def dump_cluster(cluster: Cluster) -> str:
         for link in level.links:
             lines += ["", "[[levels.links]]", *link_lines(link)]
     return "\n".join(lines) + "\n"
-
-
-def _software_lines(device: Device) -> list[str]:
-    """What kernels reach, and what runs them, where it is said."""
-    lines = []
-    if device.rates is not UNSET:
-        lines += ["", "[device.rates]", *_rate_lines(device.rates)]
-    if device.fusing is not UNSET:
-        lines += ["", "[device.fusing]", *_rate_lines(device.fusing)]
-    if device.software is not UNSET:
-        lines += ["", "[device.software]"]
-        values = {field.name: getattr(device.software, field.name) for field in fields(Software)}
-        lines += [f"{name} = {_told(value)}" for name, value in values.items()]
-    return lines
-
-
-def _told(value: bool | float | str) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return quoted(value)
-        case _:
-            return repr(value)
-
-
-def _rate_lines(rates: Rates) -> list[str]:
-    lines = []
-    for field in fields(rates):
-        value = getattr(rates, field.name)
-        if value != field.default:
-            text = f'"{value!r} s"' if field.name == LAUNCH else repr(float(value))
-            lines.append(f"{field.name} = {text}")
-    return lines
 
 
 def link_lines(link: Link) -> list[str]:
@@ -391,9 +370,3 @@ def link_lines(link: Link) -> list[str]:
     ]
     lines += ["hub = true"] * link.hub + ["outward = true"] * link.outward
     return lines
-
-
-def quoted(text: str) -> str:
-    """A text as TOML has it."""
-    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(escapes.get(c, c) for c in text) + '"'

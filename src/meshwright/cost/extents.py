@@ -41,13 +41,19 @@ def extents_of(call: Call) -> dict[str, int]:
 
 def _group_extents(call: Call) -> dict[str, int]:
     """Of a grouped product those of one group: its rows, if groups are equal, and its matrix."""
-    rows, matrices, ends = call.inputs[:3]
+    rows, matrices = call.inputs[:2]
     assert rows is not None
     assert matrices is not None
-    assert ends is not None
     _, inner, columns = matrices.shape
-    each = max(1, rows.shape[0] // max(1, ends.shape[0]))
+    each = max(1, rows.shape[0] // group_count(call))
     return {"rows": each, "parameter": columns, "reduction": inner}
+
+
+def group_count(call: Call) -> int:
+    """How many products a grouped one is."""
+    ends = call.inputs[2]
+    assert ends is not None
+    return max(1, ends.shape[0])
 
 
 def convolution_window(call: Call) -> int:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from meshwright.base.units import Seconds
 from meshwright.cluster.model import Device
 from meshwright.cluster.rates import Rates
-from meshwright.cost.extents import GROUPED, convolution_window, extents_of
+from meshwright.cost.extents import GROUPED, convolution_window, extents_of, group_count
 from meshwright.cost.table import MeasuredCall, PriceTable
 from meshwright.graph.counts import Counts, backward, forward, is_differentiable
 from meshwright.graph.families import family_of
@@ -63,11 +63,17 @@ EVEN = 2
 WEIGHTED = frozenset({"linear", "addmm", GROUPED})
 """Kinds of products with weights, which `Software.products` narrows."""
 
+FOUR_BITS = "fp4"
+"""`Software.products` of recipes in 4 bits."""
+
 MATRIX_UNITS = ("float16", "bfloat16")
 """Dtypes whose products run on matrix units."""
 
 BACKWARD_SCORES = 2.0
 """How many times as often the backward pass of attention that is not fused moves its scores."""
+
+BACKWARD_LAUNCHES = 2.0
+"""How many times as long the host needs for an operator's backward pass."""
 
 SHORTEST = Seconds(2e-6)
 """Shorter passes are compared as if they took this long: about the least that a kernel takes."""
@@ -118,6 +124,14 @@ class OperatorPricer:
         if key not in self._known:
             self._known[key] = self._price(*key)
         return self._known[key]
+
+    def launching(self, call: Call, wanted: tuple[bool, ...]) -> tuple[Seconds, Seconds]:
+        """What the host takes to launch both passes, views and all: there once for each part of
+        the call, back twice.
+        """
+        parts = len(family_of(call).stages(call, wanted)) or 1
+        forth = Seconds(self.rates.dispatch * parts)
+        return forth, Seconds(BACKWARD_LAUNCHES * forth if any(wanted) else 0.0)
 
     def ideal(self, counts: Counts, call: Call) -> Seconds:
         """The least that one pass takes at the peak rates of the device."""
@@ -207,8 +221,9 @@ class OperatorPricer:
                 share *= rates.ragged / rates.unaligned
             return share * rates.attention
         if self._narrowed(call):
-            share *= rates.narrow / rates.best
-        if call.kind == GROUPED:
+            four = self.device.running.products == FOUR_BITS
+            share *= (rates.narrowest if four else rates.narrow) / rates.best
+        if call.kind == GROUPED and group_count(call) > 1:
             share *= rates.grouped * (rates.joined if self.device.running.joins else 1.0)
         return share
 

@@ -3,6 +3,7 @@ Enters: `Software`, an operation, how it lies. Leaves: a share of its bytes.
 
 A token that goes to k experts on m machines, drawn alike, has some on  m (1 - (1 - 1/m)^k)  of
 them; where it is sent to each machine once (DeepEP), that, and not k, is what the network sees.
+Inside a machine it is sent once to each device that has some of its experts.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ def exposed_share(software: Software, kind: Operation, pattern: Pattern) -> floa
     *machines, inside = (members(digits) for digits in pattern)
     crossed = math.prod(machines)
     if kind is Movement.ALL_TO_ALL:
-        return (1 - software.hidden_exchange) * _sent_once(software.dispatched, crossed)
+        places = crossed if crossed > 1 else inside
+        return (1 - software.hidden_exchange) * _sent_once(software.dispatched, places)
     if kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER) and crossed == 1 < inside:
         return 1 - software.hidden_tensor
     return 1.0
 
 
 def _sent_once(copies: int, machines: int) -> float:
-    """The share of what k copies of a token are that is left where machines get it once.
+    """The share of what k copies of a token are that is left where machines, or devices of one, get
+    it once.
 
     >>> _sent_once(8, 2), _sent_once(0, 2), _sent_once(8, 1)
     (0.2490234375, 1.0, 1.0)

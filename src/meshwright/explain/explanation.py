@@ -79,6 +79,7 @@ class Explained(NamedTuple):
             ("step", format_seconds(self.planned.best.prediction.step)),
             ("computing", format_seconds(parts.compute)),
             ("exposed communication", format_seconds(parts.exposed)),
+            *([("waiting for the host", format_seconds(parts.host))] if parts.host else []),
             ("pipeline bubble", format_seconds(parts.bubble)),
         ]
         facts += [

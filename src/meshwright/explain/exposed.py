@@ -25,6 +25,7 @@ from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.unit import Member
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.collective_ways import CollectiveWay
+from meshwright.simulate.host import LAUNCH
 from meshwright.simulate.memory.shard_bytes import degrees
 from meshwright.simulate.moves import moves, ways_by_level
 from meshwright.simulate.problem import StepModel
@@ -171,7 +172,7 @@ def collective_costs(
     every = moves(problem)
     for task in simulation.timeline.order.tolist():
         kind, subject = labels.kind[task], labels.subject[task]
-        if is_op_group_pass(kind) or kind == "update":
+        if is_op_group_pass(kind) or kind in (LAUNCH, "update"):
             continue
         what = purpose(kind, problem.bundles[subject].parameters)
         carried[task] = [

@@ -19,6 +19,7 @@ from meshwright.explain.critical_path import PathPiece
 from meshwright.explain.utilisation import is_op_group_pass
 from meshwright.graph.layers import first_copies
 from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.host import LAUNCH
 from meshwright.simulate.moves import moves, ways_by_level
 from meshwright.simulate.simulation import Simulation
 
@@ -32,7 +33,7 @@ class PathStretch(msgspec.Struct, frozen=True):
     """What one thing takes of the critical path."""
 
     category: str
-    """forward, backward, update; of what moves the link that paces it, as "node/nic", or
+    """forward, backward, launch, update; of what moves the link that paces it, as "node/nic", or
     latency."""
     subject: str
     times: int
@@ -77,6 +78,8 @@ class _Telling:
             yield (kind, self._first.get(name, name)), 1.0
         elif kind == "update":
             yield (kind, "optimizer"), 1.0
+        elif kind == LAUNCH:
+            yield (kind, "the host's launches of kernels"), 1.0
         else:
             what = purpose(kind, problem.bundles[subject].parameters)
             for move in self._moves[kind, subject]:

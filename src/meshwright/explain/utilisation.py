@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from meshwright.base.units import Bytes, Seconds
 from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.host import LAUNCH
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline, loads
@@ -105,6 +106,8 @@ def time_by_op_group(simulation: Simulation) -> tuple[TimeSpent, ...]:
     durations = problem.tasks.duration.tolist()
     for task in simulation.timeline.order.tolist():
         kind, subject = labels.kind[task], labels.subject[task]
+        if kind == LAUNCH:
+            continue
         unit = subject if is_op_group_pass(kind) else problem.bundles[subject].maker
         total = computing if is_op_group_pass(kind) or kind == "update" else moving
         total[unit] += durations[task]
@@ -136,7 +139,7 @@ def is_op_group_pass(kind: str) -> bool:
 
 def subject_of(problem: StepModel, kind: str, subject: int) -> str:
     """The unit or the tensors that tasks are about, in words."""
-    if is_op_group_pass(kind):
+    if is_op_group_pass(kind) or kind == LAUNCH:
         unit = problem.units[subject]
         others = len(unit.members) - 1
         return f"{unit.name} (+{others})" if others else unit.name

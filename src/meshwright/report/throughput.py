@@ -83,6 +83,8 @@ def describe_step_parts(parts: StepParts) -> str:
         f"computing {format_seconds(parts.compute)}",
         f"exposed communication {format_seconds(parts.exposed)}",
     ]
+    if parts.host:
+        words.append(f"waiting for the host {format_seconds(parts.host)}")
     if parts.bubble:
         words.append(f"pipeline bubble {format_seconds(parts.bubble)}")
     return f"{format_seconds(parts.step)} = {' + '.join(words)}"
@@ -114,4 +116,8 @@ def throughput_document(throughput: Throughput) -> Document:
 
 def step_parts_document(parts: StepParts) -> Document:
     """What a step is made of, for scripts."""
-    return {"exposed_communication_s": parts.exposed, "bubble_s": parts.bubble}
+    return {
+        "exposed_communication_s": parts.exposed,
+        "host_s": parts.host,
+        "bubble_s": parts.bubble,
+    }

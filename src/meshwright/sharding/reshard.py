@@ -169,3 +169,33 @@ def resharding(
         elif kind in (REDUCE, GATHER):
             spread &= ~members
     return count
+
+
+@compiled
+def resharding_by_parts(
+    produced: Codes,
+    needed: Codes,
+    sizes: NDArray[np.int64],
+    cutting: NDArray[np.bool_],
+    total: float,
+    scratch: NDArray[np.int8],
+    operation: NDArray[np.int64],
+    held: NDArray[np.float64],
+) -> int:
+    """The same, where devices that would send the same, copies along factors that are `cutting`,
+    send a part each, which is gathered where it comes (Megatron's scatter-gather).
+    """
+    count = resharding(produced, needed, sizes, total, scratch, operation, held)
+    copies, ways = 0, 1
+    for f in range(len(produced)):
+        if cutting[f] and produced[f] == WHOLE == needed[f]:
+            copies |= 1 << f
+            ways *= sizes[f]
+    for i in range(count):
+        if ways > 1 and operation[i, 0] == SEND and count < MOST:
+            held[i] /= ways
+            operation[count, 0] = ALL_GATHER
+            operation[count, 1], operation[count, 2] = copies, operation[i, 2] & ~copies
+            held[count] = held[i]
+            return count + 1
+    return count

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
-from meshwright.sharding.reshard import Codes, resharding
+from meshwright.sharding.reshard import Codes, resharding_by_parts
 from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectiveTable, price
 from meshwright.simulate.operator_table import TimeTable
@@ -59,9 +59,10 @@ def price_pairs(
     """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
     operation, held = workspace.operation, workspace.held
     while at < len(costs):
-        count = resharding(
-            before[at], after[at], table.sizes, size, workspace.scratch, operation, held
-        )
+        count = resharding_by_parts(
+            before[at], after[at], table.sizes, table.cutting, size, workspace.scratch,
+            operation, held,
+        )  # fmt: skip
         total = 0.0
         for n in range(count):
             kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
-from meshwright.sharding.reshard import Codes, resharding
+from meshwright.sharding.reshard import Codes, resharding, resharding_by_parts
 from meshwright.simulate.collective_table import CollectiveTable
 from meshwright.simulate.edge_collectives import (
     FOUND,
@@ -189,7 +189,7 @@ def _lay_way(
     rerun = rerun and graph.live[template.carry[b, 0]]
     sharded = kept and (zero == 3 or (rates.early and zero > 0) if forward else zero > 0)
     merged = rates.buckets and kept and (sharded or not forward)
-    waiting, wide = 0, False
+    waiting, wide, cutting = 0, False, table.cutting
     clear(room)
     for consumer in range(first, last):
         waits = False
@@ -202,8 +202,8 @@ def _lay_way(
                 states_of(source_state, source, roles, source_maker[source], home)
             states_of(leg_state, consumer, roles, unit, reading)
             if states_differ(home, reading):
-                count = resharding(
-                    produced, needed, sizes, source_bytes[source], scratch, operation, held
+                count = resharding_by_parts(
+                    produced, needed, sizes, cutting, source_bytes[source], scratch, operation, held
                 )
                 waits = count > 0
                 if waits and not reads_alike(

@@ -16,6 +16,7 @@ import numpy as np
 
 from meshwright.base.compiled import compiled
 from meshwright.simulate.edges import EdgeTables
+from meshwright.simulate.host import LAUNCH, NO_LAUNCHES, HostLaunches
 from meshwright.simulate.resources import ResourceClasses
 from meshwright.simulate.stages import Label
 from meshwright.simulate.task_template import NONE, TaskTemplate
@@ -29,12 +30,13 @@ def skeleton(
     micro_batches: int,
     chained: Iterable[tuple[Label, Label]] = (),
     ahead: Iterable[tuple[Label, Label]] | None = None,
+    launches: HostLaunches = NO_LAUNCHES,
     *,
     sync_each: bool = False,
 ) -> tuple[TaskTemplate, TaskGraph]:
-    """The arrays; `chained` are further edges, between the compute tasks of units, and `ahead` what
-    fetching parameters waits for, if they are fetched for each use. With `sync_each` gradients of
-    parameters are returned for each micro-batch.
+    """The arrays; `chained` are further edges, between the compute tasks of units, `ahead` what
+    fetching parameters waits for, if they are fetched for each use, and `launches` the host's. With
+    `sync_each` gradients of parameters are returned for each micro-batch.
     """
     template, fetched = _bare(joined, micro_batches), ahead is not None
     n = _number_tasks(
@@ -45,18 +47,21 @@ def skeleton(
         fetched,
         sync_each,
     )
+    template, n = _launched(template, launches, n)
     consumers, kept = len(template.leg_unit), int(template.parameters.sum())
     many = len(template.flows) + 2 * len(template.maker) + 4 * consumers
     most = many * micro_batches + kept
     before, after = np.zeros((2, most), np.int32)
     wires = _Wires(before, after, np.ones(most, np.bool_))
     e = _join_tasks(template, wires, fetched)
-    order_of_work, waiting = list(chained), list(ahead or ())
+    order_of_work, waiting = [*chained, *launches.edges], list(ahead or ())
     for number, (_, (kind, bundle, micro)) in enumerate(waiting, start=e + len(order_of_work)):
         template.ahead_edge[int(kind == "again"), bundle, micro] = number
     wires = _further(wires, e, template, order_of_work, always=True)
     wires = _further(wires, len(wires.before), template, waiting, always=False)
     graph, order = _graph(n, template, wires, places, kinds)
+    graph.live[template.launch] = True
+    graph.duration[template.launch] = launches.nanoseconds
     renumbered = np.empty(len(order) + 1, np.int32)
     renumbered[order] = np.arange(len(order), dtype=np.int32)
     renumbered[NONE] = NONE
@@ -102,7 +107,21 @@ def _bare(joined: EdgeTables, micro_batches: int) -> TaskTemplate:
         leg_again_edge=_nothing(of_legs),
         regather_edge=_nothing(of_bundle),
         ahead_edge=_nothing((2, *of_bundles)),
+        launch=_nothing((0,)),
+        launch_unit=_nothing((0,)),
+        launch_micro=_nothing((0,)),
     )
+
+
+def _launched(template: TaskTemplate, launches: HostLaunches, n: int) -> tuple[TaskTemplate, int]:
+    """The same with tasks of hosts, numbered from n on, and the next number."""
+    end = n + len(launches.nanoseconds)
+    launched = template._replace(
+        launch=np.arange(n, end, dtype=np.int32),
+        launch_unit=np.array(launches.units, np.int32),
+        launch_micro=np.array(launches.micro_batches, np.int32),
+    )
+    return launched, end
 
 
 def _nothing(shape: tuple[int, ...]) -> Indices:
@@ -152,6 +171,7 @@ def _further(
         "backward": template.backward,
         "carry": template.carry,
         "again": template.again,
+        LAUNCH: template.launch[:, None],
     }
     ends = [
         [tasks[kind][number, m] for kind, number, m in both] for both in zip(*edges, strict=True)
@@ -289,9 +309,9 @@ def _graph(
     after = wires.after[by_source]
     pred_start, by_target = _ordered(after, n)
     joint = np.ones(n, np.bool_)
-    joint[template.forward] = joint[template.backward] = joint[
-        template.update[template.parameters]
-    ] = False
+    for alone in (template.forward, template.backward, template.launch):
+        joint[alone] = False
+    joint[template.update[template.parameters]] = False
     graph = TaskGraph(
         live=np.zeros(n, np.bool_),
         duration=np.ones(n, np.int64),

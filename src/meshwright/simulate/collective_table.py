@@ -64,6 +64,8 @@ class CollectiveTable(NamedTuple):
     """[factors]"""
     level: NDArray[np.int64]
     """[factors]"""
+    cutting: NDArray[np.bool_]
+    """[factors] whether copies along a factor send a part each (`Software.scatters`)."""
     divisor: NDArray[np.int64]
     """[levels, largest cardinality + 1] the place of a number among the divisors of a level."""
     radix: NDArray[np.int64]
@@ -223,6 +225,7 @@ class CollectivePrices:
 
     def _empty(self) -> CollectiveTable:
         cluster = self.pricer.cluster
+        scatters, innermost = cluster.device.running.scatters, len(cluster.levels) - 1
         largest = max(max(cluster.hierarchy), 3 ** len(self.factors) if cluster.wired else 0)
         divisor = np.zeros((len(cluster.levels), largest + 1), np.int64)
         radix = np.zeros(len(cluster.levels), np.int64)
@@ -239,6 +242,9 @@ class CollectivePrices:
         return CollectiveTable(
             sizes=np.array([factor.size for factor in self.factors], np.int64),
             level=np.array([factor.level for factor in self.factors], np.int64),
+            cutting=np.array(
+                [scatters and factor.level == innermost for factor in self.factors], np.bool_
+            ),
             divisor=divisor,
             radix=radix,
             row=np.full((len(NAMES), patterns), -1, np.int64),

@@ -26,7 +26,7 @@ from meshwright.sharding.reshard import (
     NAMES,
     SHIFT,
     Codes,
-    resharding,
+    resharding_by_parts,
 )
 from meshwright.sharding.states import PARTIAL, WHOLE
 from meshwright.simulate.collective_ways import CollectiveWay
@@ -212,7 +212,10 @@ class _Telling:
             operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
             scratch: Codes = np.zeros(len(produced), np.int8)
             codes = np.array([produced, needed], np.int8)
-            count = resharding(codes[0], codes[1], sizes, float(size), scratch, operation, held)
+            cutting = self._problem.prices.table.cutting
+            count = resharding_by_parts(
+                codes[0], codes[1], sizes, cutting, float(size), scratch, operation, held
+            )
             rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
             self._known[key] = [((row[0], row[1], row[2]), bytes_held) for row, bytes_held in rows]
         return self._known[key]

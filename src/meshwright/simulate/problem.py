@@ -36,6 +36,7 @@ from meshwright.simulate.build_template import skeleton
 from meshwright.simulate.collective_table import NANO, CollectivePrices
 from meshwright.simulate.edge_collectives import ILLEGAL, NO_TIME, Workspace, work
 from meshwright.simulate.edges import joined
+from meshwright.simulate.host import host_launches
 from meshwright.simulate.operator_table import MOST_SPLITS, OperatorTimes
 from meshwright.simulate.resources import places
 from meshwright.simulate.stages import Label, ahead, chained
@@ -79,8 +80,13 @@ class StepModel:
                 )
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
         fetching = self._fetching(pipeline) if self.options.zero == WHOLLY_SHARDED else None
+        again = _again(graph, self.units, self.options)
+        launches = host_launches(
+            self.units, pipeline or [Layout(())] * len(self.units), self.bundles, self.options,
+            self.operators, again,
+        )  # fmt: skip
         self.template, self.tasks = skeleton(
-            self.joined, self.places, len(self.prices.kinds), micro, edges, fetching,
+            self.joined, self.places, len(self.prices.kinds), micro, edges, fetching, launches,
             sync_each=self.options.sums > 1,
         )  # fmt: skip
         self.room: Workspace = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
@@ -92,7 +98,7 @@ class StepModel:
             launch=rates.launch * NANO,
             zero=self.options.zero,
             shards=_sharding(self.factors, self.options),
-            again=_again(graph, self.units, self.options),
+            again=again,
             early=self.options.early,
             buckets=bool(self.options.bucket),
         )

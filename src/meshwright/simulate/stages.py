@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from meshwright.lower.bundles import TensorEdge
 from meshwright.lower.prefetch import AHEAD
 from meshwright.lower.schedule import Slot, order
-from meshwright.lower.stage_runs import runs_of, stages_of
+from meshwright.lower.stage_runs import Stage, StageRun, runs_of, stages_of
 from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.unit import OpGroup
@@ -35,23 +36,57 @@ def chained(
     """Edges from the last tasks of a stage's slot to the first ones of its next slot."""
     if options.micro_batches == 1:
         return
-    runs = runs_of(layouts, options)
-    stages = stages_of(runs, options)
+    for stage in slots_of_stages(units, layouts, bundles, options):
+        for before, after in pairwise(stage.slots):
+            for last in tasks_of(before, stage.ends, first=False):
+                for first in tasks_of(after, stage.ends, first=True):
+                    yield last, first
+
+
+class StageSlots(NamedTuple):
+    """What a stage works through."""
+
+    runs: tuple[int, ...]
+    """The numbers of its chunks in the order of the graph."""
+    chunks: tuple[tuple[int, ...], ...]
+    """The units of each."""
+    ends: Ends
+    slots: tuple[Slot, ...]
+
+
+def slots_of_stages(
+    units: Sequence[OpGroup],
+    layouts: Sequence[Layout],
+    bundles: Sequence[TensorEdge],
+    options: Options,
+) -> Iterator[StageSlots]:
+    """The slots of each stage. With one micro-batch there is no pipeline, and units that sit at the
+    same coordinates are a stage by themselves.
+    """
     readers = _readers(bundles)
+    pipelined = options.micro_batches > 1
+    runs = runs_of(layouts, options) if pipelined else _sitting_alike(layouts)
+    stages = stages_of(runs, options)
     for place, numbers in enumerate(stages.values()):
-        stage_units = [runs[number].units for number in numbers]
+        chunks = tuple(runs[number].units for number in numbers)
         ends: Ends = {
-            ("forward", chunk): _ends(run, readers) for chunk, run in enumerate(stage_units)
+            ("forward", chunk): _ends(run, readers) for chunk, run in enumerate(chunks)
         } | {
             # The backward pass begins where the forward pass ends; not every unit has one.
             ("backward", chunk): _ends([u for u in run if units[u].flows], readers)[::-1]
-            for chunk, run in enumerate(stage_units)
+            for chunk, run in enumerate(chunks)
         }
-        slots = order(options.schedule, len(stages), place, options.micro_batches, len(stage_units))
-        for before, after in pairwise(slots):
-            for last in _tasks(before, ends, first=False):
-                for first in _tasks(after, ends, first=True):
-                    yield last, first
+        count, at = (len(stages), place) if pipelined else (1, 0)
+        slots = order(options.schedule, count, at, options.micro_batches, len(chunks))
+        yield StageSlots(tuple(numbers), chunks, ends, slots)
+
+
+def _sitting_alike(layouts: Sequence[Layout]) -> tuple[StageRun, ...]:
+    """The units at each set of coordinates, wherever in the graph they are."""
+    alike: dict[Stage, list[int]] = {}
+    for number, layout in enumerate(layouts):
+        alike.setdefault(layout.coordinates(), []).append(number)
+    return tuple(StageRun(stage, tuple(numbers)) for stage, numbers in alike.items())
 
 
 def ahead(
@@ -119,7 +154,8 @@ def _ends(run: Sequence[int], readers: dict[int, set[int]]) -> tuple[list[int], 
     return first, last
 
 
-def _tasks(slot: Slot, ends: Ends, *, first: bool) -> Iterator[Label]:
+def tasks_of(slot: Slot, ends: Ends, *, first: bool) -> Iterator[Label]:
+    """The compute tasks that a slot begins or ends with."""
     opening, closing = ends[slot.pass_, slot.chunk]
     for unit in opening if first else closing:
         yield slot.pass_, unit, slot.micro_batch

@@ -5,6 +5,7 @@
     update(b)                         the optimizer, for parameters
     again(b, m)                       fetching sharded parameters for the backward pass
     regather(b)                       gathering what was updated in shards
+    launch(i)                         a host's launches of one slot (`host`)
 A plan decides which of them are live and how long they take; it never moves an edge.
 """
 
@@ -93,13 +94,18 @@ class TaskTemplate(NamedTuple):
     """[bundles] update -> regather, or NONE."""
     ahead_edge: Indices
     """[2, bundles, micro-batches] a use some time before -> carry and again, or NONE."""
+    launch: Indices
+    """[launches] tasks."""
+    launch_unit: Indices
+    """[launches] a unit that the slot ends with."""
+    launch_micro: Indices
 
 
 class TaskLabels(NamedTuple):
     """What the tasks are, for people."""
 
     kind: tuple[str, ...]
-    """forward, backward, carry, return, update, again, regather"""
+    """forward, backward, launch (of units), carry, return, update, again, regather (of bundles)"""
     subject: tuple[int, ...]
     """The number of the unit or bundle."""
     micro_batch: tuple[int, ...]
@@ -123,4 +129,9 @@ def labels_of(template: TaskTemplate, tasks: int) -> TaskLabels:
         subject[task_numbers], micro_batch[task_numbers] = rows, micro
         for task in task_numbers.tolist():
             kind[task] = name
+    for task in template.launch.tolist():
+        kind[task] = "launch"
+    subject[template.launch], micro_batch[template.launch] = (
+        template.launch_unit, template.launch_micro,
+    )  # fmt: skip
     return TaskLabels(tuple(kind), tuple(subject.tolist()), tuple(micro_batch.tolist()))

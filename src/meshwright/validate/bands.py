@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from meshwright.cluster.model import Cluster
 from meshwright.cost.tables import is_measured
@@ -44,7 +45,7 @@ LIKE = {"H200": "H100"}
 ROUTED = "routed_experts"
 
 
-class Band(msgspec.Struct, frozen=True, kw_only=True):
+class Band(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far predictions of one kind were from published steps."""
 
     share: float
@@ -52,8 +53,12 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     of: str
     """What they are of: "H100, dense models"."""
+    own: bool = False
+    """Whether they are steps of this very machine, all within the share."""
 
     def __str__(self) -> str:
+        if self.own:
+            return f"all {self.rows} steps measured on this machine were within ±{self.share:.0%}"
         return f"90 % of {self.rows} published steps ({self.of}) were within ±{self.share:.0%}"
 
 
@@ -98,6 +103,8 @@ def shipped_bands() -> Mapping[str, Band]:
 def band_of(cluster: Cluster, plan: Plan | OperatorGraph, step: float) -> Band | None:
     """The band of a plan's predicted step, in seconds; None if nobody published such a step."""
     device, graph = cluster.device, plan.graph if isinstance(plan, Plan) else plan
+    if device.judged is not UNSET:
+        return Band(share=device.judged.share, rows=device.judged.steps, of=cluster.name, own=True)
     if is_measured(device) or step < SHORTEST:
         return None
     name, bands = gpu_generation(device.name), shipped_bands()

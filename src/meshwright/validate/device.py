@@ -1,7 +1,8 @@
 """Whole training steps and their memory against measurements on one device. Enters: a file that
 `benchmarks/calibrate_device.py` wrote. Leaves: each measured step beside its prediction.
 
-Models are those of the zoo; how one is captured is handed in, so that this room needs no torch.
+A step becomes a plan of one device, which is simulated as every plan is. Models are those of the
+zoo; how one is captured is handed in, so that this room needs no torch.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from importlib.resources import files
 import msgspec
 
 from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Device
+from meshwright.cluster.model import Cluster
 from meshwright.cost.memory import Optimizer, training_memory
-from meshwright.cost.tables import pricer_of
-from meshwright.cost.training import Host, training_step
+from meshwright.explain.step_parts import step_parts
 from meshwright.graph.dtypes import cast_graph
 from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
+from meshwright.sharding.layout import REPLICA, Layout, factors
+from meshwright.sharding.units import units
+from meshwright.simulate.simulation import simulate
 
 
 class MeasuredStep(msgspec.Struct, frozen=True):
@@ -48,10 +53,18 @@ class StepRow(msgspec.Struct, frozen=True):
         return f"zoo:{self.model}" + (f"?{options}" if options else "")
 
 
+class MeasuredDispatch(msgspec.Struct, frozen=True):
+    """What the host needed for small operators, one after the other."""
+
+    forward: Seconds
+    backward: Seconds
+
+
 class DeviceFindings(msgspec.Struct, frozen=True):
     """The whole file."""
 
-    dispatch: Host
+    dispatch: MeasuredDispatch
+    """What the description's `dispatch` was read off, times 1.5 for the Python of modules."""
     steps: tuple[StepRow, ...]
 
 
@@ -62,7 +75,7 @@ class StepComparison(msgspec.Struct, frozen=True, kw_only=True):
     predicted_s: Seconds
     predicted_bytes: Bytes
     launching: bool
-    """Whether the host is predicted to set the pace."""
+    """Whether the device is predicted to wait for its host."""
 
     @property
     def time_error(self) -> float:
@@ -82,16 +95,21 @@ def embedded_findings() -> DeviceFindings:
 
 
 def compare_steps(
-    findings: DeviceFindings, device: Device, graph_of: Callable[[str, int], OperatorGraph]
+    findings: DeviceFindings, cluster: Cluster, graph_of: Callable[[str, int], OperatorGraph]
 ) -> Iterator[StepComparison]:
-    """Every measured step beside its prediction; `graph_of` captures a source at a batch."""
-    pricer, captured = pricer_of(device), cache(graph_of)
+    """Every measured step beside its prediction on one device of a cluster; `graph_of` captures a
+    source at a batch.
+    """
+    alone = cluster.resized(dict.fromkeys(cluster.level_names, 1))
+    captured = cache(graph_of)
     for row in findings.steps:
         graph = cast_graph(captured(row.source, row.batch), row.dtype)
-        step = training_step(graph, pricer, row.optimizer, findings.dispatch)
+        layouts = [Layout((REPLICA,) * len(factors(alone)))] * len(units(graph))
+        options = Options(optimizer=row.optimizer)
+        simulation = simulate(Plan.of(row.workload, graph, alone, layouts, options))
         yield StepComparison(
             row=row,
-            predicted_s=step.seconds,
+            predicted_s=simulation.prediction.step,
             predicted_bytes=training_memory(graph, row.optimizer).total,
-            launching=step.host >= step.seconds,
+            launching=step_parts(simulation).host > 0,
         )

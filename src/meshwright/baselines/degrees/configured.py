@@ -94,17 +94,18 @@ def virtual_stage_starts(starts: Sequence[int], runs: int) -> list[int]:
     """Where the second and later of so many runs of layers begin, given where layers do.
 
     Layers that do not divide by the runs are cut as if embedding and head were a layer each, if
-    that divides (Megatron's --account-for-embedding-in-pipeline-split), or else by rounding down.
+    that divides (Megatron's --account-for-embedding-in-pipeline-split), or else by rounding up: the
+    last run, which has the head besides, has the fewer.
 
     >>> virtual_stage_starts([2, 4, 6, 8, 10, 12], 4), virtual_stage_starts([2, 4, 6, 8], 3)
-    ([4, 8, 12], [4, 8])
+    ([4, 8, 12], [6, 8])
     """
     layers = len(starts)
     each, left = divmod(layers + 2, runs)
     if layers % runs and not left:
         bounds = (*starts, 2 * starts[-1] - starts[-2])
         return [bounds[run * each - 1] for run in range(1, runs)]
-    return [starts[run * layers // runs] for run in range(1, runs)]
+    return [starts[-(-run * layers // runs)] for run in range(1, runs)]
 
 
 def cuts_of(config: ParallelConfig, layers: int) -> list[int]:

@@ -12,6 +12,7 @@ import typer
 from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import BatchOption, JsonOption, chosen
 from meshwright.cli.verbs.calibrate_links import calibrate_links
+from meshwright.cli.verbs.calibrate_steps import calibrate_steps
 
 if TYPE_CHECKING:
     from meshwright.calibrate.profile_calls import CallCalibration
@@ -40,6 +41,14 @@ def calibrate(
     links: Annotated[
         bool, typer.Option("--links", help="Measure the links of --cluster instead.")
     ] = False,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            "--steps",
+            help="Fit the rates of --cluster to measured steps instead: a CSV file with columns "
+            "plan and seconds.",
+        ),
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -50,13 +59,22 @@ def calibrate(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure a model's operators, whole and in the pieces a search may cut them into; or links.
+    """Measure a model's operators, whole and in the pieces a search may cut them into; or links; or
+    fit rates to measured steps.
 
     Example:  meshwright calibrate zoo:mlp/tiny --device cpu --budget 5 --out prices.jsonl
     """
     from meshwright.base.errors import InputError
     from meshwright.report.text.measurements import calibration_document
 
+    if steps is not None:
+        if model is not None or links:
+            raise InputError(
+                "--steps fits rates to steps and measures nothing",
+                "leave out the model and --links",
+            )
+        calibrate_steps(steps, cluster, out, json=json)
+        return
     if links:
         if model is not None or cluster is None:
             raise InputError(

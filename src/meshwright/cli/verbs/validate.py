@@ -105,7 +105,7 @@ def validate_device(
     from meshwright.report.text.validations import table_of_steps_measured
     from meshwright.validate.device import compare_steps, embedded_findings
 
-    device, findings = Cluster.named("h200").device, embedded_findings()
+    findings = embedded_findings()
     known = {row.model for row in findings.steps}
     for name in models or ():
         if name not in known:
@@ -115,7 +115,7 @@ def validate_device(
         comparisons = []
         for comparison in compare_steps(
             msgspec.structs.replace(findings, steps=wanted),
-            device,
+            Cluster.named("h200"),
             lambda source, batch: load_model(source, batch).graph,
         ):
             comparisons.append(comparison)

@@ -18,7 +18,7 @@ from meshwright.base.units import (
 )
 from meshwright.cluster.software import describe_software
 from meshwright.collectives.dsl import Program
-from meshwright.explain.step_parts import step_parts
+from meshwright.explain.step_parts import StepParts, step_parts
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
 from meshwright.report.contrast import (
@@ -102,6 +102,7 @@ def table_of_predictions(contrast: Contrast) -> Table:
         ("step", format_seconds, both[0].step, both[1].step),
         ("  compute on the busiest device", format_seconds, both[0].compute, both[1].compute),
         ("  exposed communication", format_seconds, split[0].exposed, split[1].exposed),
+        *_host_row(split),
         ("  pipeline bubble", format_seconds, split[0].bubble, split[1].bubble),
         (_rate_name(done), format_rate, rate(done[0]), rate(done[1])),
         ("MFU", "{:.1%}".format, done[0].mfu or 0.0, done[1].mfu or 0.0),
@@ -129,6 +130,14 @@ def _cost_row(
         return []
     unit = " and ".join(dict.fromkeys(unit_of(achieved.workload) for achieved in both))
     return [(f"device-hours for 1 B {unit}", "{:,.1f}".format, one, other)]
+
+
+def _host_row(
+    split: Sequence[StepParts],
+) -> list[tuple[str, Callable[[float], str], float, float]]:
+    """Waiting for hosts, if there is any."""
+    one, other = (parts.host for parts in split)
+    return [("  waiting for the host", format_seconds, one, other)] if one or other else []
 
 
 def _rate_name(both: Sequence[Throughput]) -> str:

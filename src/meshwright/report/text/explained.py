@@ -52,6 +52,7 @@ CATEGORIES = {
     "forward": "the forward pass",
     "backward": "the backward pass",
     "update": "updates of parameters",
+    "launch": "launches of kernels",
     "latency": "latencies of collectives",
 }
 """Of stretches, in words; the others are links."""

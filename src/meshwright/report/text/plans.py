@@ -78,6 +78,8 @@ def table_of_prediction(simulation: Simulation) -> Table:
     table.add_row("step", format_seconds(prediction.step))
     table.add_row("  compute on the busiest device", format_seconds(parts.compute))
     table.add_row("  exposed communication", format_seconds(parts.exposed))
+    if parts.host:
+        table.add_row("  waiting for the host", format_seconds(parts.host))
     table.add_row("  pipeline bubble", format_seconds(parts.bubble))
     table.add_row(f"{unit_of(done.workload)} a second", format_rate(rate(done)))
     table.add_row("  a device", format_rate(rate(done) / done.devices))

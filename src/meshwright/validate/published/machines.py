@@ -114,6 +114,7 @@ def software_of(row: PublishedRow) -> Software:
         products=products,
         joins=bool(products) and (_release(row) or 0.0) >= JOINED,
         adds=row.source.startswith(ADDING),
+        scatters=row.source.startswith(UNFUSED),
         dispatched=int(experts[2]) if nvidia and experts else 0,
         keeps=SELECTIVE if _selective(row) else 1.0,
         gradient_bytes=_gradient_bytes(row),
