@@ -130,7 +130,7 @@ def bound(node: ast.AST) -> tuple[str, ...]:
             return ()
 
 
-SOURCE_LINES = 100_409
+SOURCE_LINES = 100_996
 """Of all modules, at most: it goes up with a feature, and a line in docs/decisions."""
 
 
