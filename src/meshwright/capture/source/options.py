@@ -59,11 +59,11 @@ def parse_source(text: str) -> Source:
         return Source(text=text, form=form, name=head, unroll=unroll)
     name, colon, last = head.partition(":") if head.startswith("hf:") else head.rpartition(":")
     if not colon or not name or not last:
-        known = [f"zoo:{name}" for name in ZOO] + [f"hf:{name}" for name in PUBLISHED]
-        near = [name for name in known if name.partition(":")[2] == head.removesuffix("/tiny")]
+        bare = head.removesuffix("/tiny")
+        place = "zoo" if bare in ZOO else "hf" if bare in PUBLISHED else None
         raise InputError(
             f"{text!r} does not say where the model comes from",
-            f"did you mean {near[0].partition(':')[0]}:{text}?" if near else f"give {FORMS}",
+            f"give {FORMS}" if place is None else f"did you mean {place}:{text}?",
         )
     if name in ("zoo", "hf"):
         known: Form = "zoo" if name == "zoo" else "hf"
