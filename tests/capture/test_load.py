@@ -224,7 +224,9 @@ def test_mistakes_in_functions(function: str) -> None:
 
 
 MISTAKES = {
-    "bert-large": "'bert-large' does not say where the model comes from; give 'zoo:bert-large'",
+    "bert-large": "does not say where the model comes from; did you mean zoo:bert-large?",
+    "qwen3-8b": "does not say where the model comes from; did you mean hf:qwen3-8b?",
+    "resnet": "'resnet' does not say where the model comes from; give 'zoo:bert-large'",
     "zoo:bert": "there is no model 'bert' in the zoo; did you mean 'bert-large'?",
     "zoo:bert-large?layer=2": "model 'bert-large' has no size 'layer'; did you mean 'layers'?",
     "zoo:bert-large?layers=x": "Expected `int`, got `str` - at `$.layers`; write numbers as in "

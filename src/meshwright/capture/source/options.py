@@ -10,6 +10,7 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import parse_whole
+from meshwright.capture.source.zoo_names import PUBLISHED, ZOO
 
 Form = Literal["zoo", "hf", "function", "program", "graph"]
 
@@ -58,7 +59,12 @@ def parse_source(text: str) -> Source:
         return Source(text=text, form=form, name=head, unroll=unroll)
     name, colon, last = head.partition(":") if head.startswith("hf:") else head.rpartition(":")
     if not colon or not name or not last:
-        raise InputError(f"{text!r} does not say where the model comes from", f"give {FORMS}")
+        bare = head.removesuffix("/tiny")
+        place = "zoo" if bare in ZOO else "hf" if bare in PUBLISHED else None
+        raise InputError(
+            f"{text!r} does not say where the model comes from",
+            f"give {FORMS}" if place is None else f"did you mean {place}:{text}?",
+        )
     if name in ("zoo", "hf"):
         known: Form = "zoo" if name == "zoo" else "hf"
         return Source(text=text, form=known, name=last, options=options, unroll=unroll)

@@ -324,10 +324,10 @@ class Unet(nn.Module):
         self.leave = nn.Conv2d(first, sizes.channels, 3, padding=1)
 
     def forward(
-        self, image: Tensor, steps: Tensor, text: Tensor, pooled: Tensor, sizes: Tensor
+        self, image: Tensor, steps: Tensor, text: Tensor, pooled: Tensor, sizes_and_crop: Tensor
     ) -> Tensor:
         """The noise."""
-        about = torch.cat([pooled, self.told_waves(sizes).flatten(1)], dim=-1)
+        about = torch.cat([pooled, self.told_waves(sizes_and_crop).flatten(1)], dim=-1)
         condition = self.time(self.step_waves(steps)) + self.about(about)
         x = self.enter(image)
         skipped = [x]

@@ -24,6 +24,7 @@ from meshwright.search.joint.request.constraints import (
     SYNC_EACH,
     ZERO,
     Constraints,
+    held_degrees,
     option,
     supports_degree,
 )
@@ -206,7 +207,8 @@ def no_plan_error(question: PlanRequest, stopped: Stopped) -> InputError:
             "the search was ended before it had any plan", "let it run for longer (--budget)"
         )
     wanted = ", ".join(f"'{text}'" for text, _ in parts(question.constraints))
+    kind = "configuration by degrees" if held_degrees(question.constraints) else "plan"
     return InputError(
-        f"no plan that can run keeps to {wanted or 'what is asked'}: all were tried",
+        f"no {kind} that can run keeps to {wanted or 'what is asked'}: all were tried",
         "take one of these away or change it" if wanted else "give another batch or cluster",
     )
