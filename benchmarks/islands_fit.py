@@ -66,7 +66,7 @@ def machine_of(constants: dict[str, float]) -> IslandCluster:
             streaming=island_values["streaming"],
             scores=island_values["scores"],
             launch=Seconds(constants["launch"]),
-            **FIXED,
+            **FIXED,  # type: ignore[arg-type]
         )
         device = replace(island.cluster.device, rates=rates, software=Software(flash=False))
         levels = tuple(

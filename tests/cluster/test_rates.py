@@ -50,6 +50,6 @@ def test_products_need_a_peak_and_rates_are_above_zero() -> None:
         replace(H100.device, software=Software(products="fp4"))
     with pytest.raises(InputError, match="the rate 'best' is 0"):
         Rates(best=0.0)
-    assert Rates(dispatch=Seconds(0.0)).dispatch == 0
+    assert Rates(dispatch=Seconds(0.0)).dispatch == Seconds(0.0)
     with pytest.raises(InputError, match="the rate 'dispatch' is -1"):
         Rates(dispatch=Seconds(-1.0))

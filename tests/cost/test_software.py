@@ -53,8 +53,8 @@ def test_several_groups_reach_less_than_one() -> None:
     rates = Rates(grouped=0.5, launch=1e-9, streaming=100.0)  # type: ignore[arg-type]
     lost, whole = (OperatorPricer(running(it)) for it in (rates, replace(rates, grouped=1.0)))
     for groups in (1, 2, 16):
-        slower = lost.price(grouped(groups)).forward.seconds
-        slower /= whole.price(grouped(groups)).forward.seconds
+        one, other = (pricer.price(grouped(groups)).forward.seconds for pricer in (lost, whole))
+        slower = one / other
         assert slower == pytest.approx(1 if groups == 1 else 2, rel=0.01)
 
 
