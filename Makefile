@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip
 
 # What compiles does so once, before a clock runs or several processes would do it at the same time.
-WARM := $(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm_up()"
+WARM := $(BIN)/python -c "from meshwright.search.joint.jit_warm_up import warm_up; warm_up()"
 
 # Where the time of tests goes.
 SLOWEST := --durations=30

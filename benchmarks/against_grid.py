@@ -37,9 +37,9 @@ import msgspec
 from joint_cases import Case, question_of
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors, factorizations
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import transformer_facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.alpha_beta import Pricer

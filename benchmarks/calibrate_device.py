@@ -26,13 +26,13 @@ from typing import Any
 import msgspec
 import torch
 
-from meshwright.base.units import Seconds, format_bytes, format_seconds
+from meshwright.base.quantities import Seconds, format_bytes, format_seconds
 from meshwright.calibrate.calls import calls_to_measure
 from meshwright.calibrate.profile_calls import CallCalibration, calibrate
 from meshwright.calibrate.provenance import price_origin
 from meshwright.capture.load import load_model
-from meshwright.cost.table import Origin
-from meshwright.graph.model import Call, OperatorGraph
+from meshwright.cost.profile_table import Origin
+from meshwright.graph.operator_graph import Call, OperatorGraph
 from meshwright.run.step import (
     DispatchMeasurement,
     OptimizerName,

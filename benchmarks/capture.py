@@ -11,7 +11,7 @@ WORK = """
 import resource, sys, time
 begin = time.perf_counter()
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.operator import OperatorPricer
 loaded = time.perf_counter()
 graph = load_model(sys.argv[1]).graph

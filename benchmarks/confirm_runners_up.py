@@ -20,7 +20,7 @@ from meshwright.cost.tables import pricer_of
 from meshwright.explain.confirm import confirm_decisions, constraints_of
 from meshwright.explain.decisions import explain
 from meshwright.explain.evaluate_plan import question_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.simulation import prices_of

@@ -20,8 +20,8 @@ from typing import Literal
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.plan.model import Measurement
+from meshwright.base.quantities import Seconds
+from meshwright.plan.plan import Measurement
 
 RANKS, BATCH, STEPS, BUDGET = 4, 8, 2, "2s"
 MACHINE = Path(__file__).parent / "coverage_models" / "slow_machine.toml"

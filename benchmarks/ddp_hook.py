@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 import meshwright
 from meshwright.capture.load import load_example
 from meshwright.capture.source.example import Example, Step
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives import dsl
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.run.launch.gpus import device_of_rank, gpus_for

@@ -29,15 +29,15 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import zero
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.export.exported import Exported
 from meshwright.export.write import exported
 from meshwright.lower.ownership import Holdings
 from meshwright.lower.script import Script
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 
 MODELS = (
     "zoo:llama3-8b/tiny",

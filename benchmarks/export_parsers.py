@@ -22,15 +22,15 @@ from itertools import product
 from pathlib import Path
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import transformer_facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.export.exported import Exported
 from meshwright.export.write import exported
-from meshwright.graph.dtypes import cast_graph
-from meshwright.plan.model import Plan
+from meshwright.graph.cast import cast_graph
+from meshwright.plan.plan import Plan
 
 DEBUG = (
     "zoo:llama3-8b?layers=6&hidden=256&heads=16&key_value_heads=16&inner=768&vocabulary=2048"

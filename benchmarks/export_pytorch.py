@@ -110,7 +110,7 @@ def every_case() -> Iterator[Case]:
 
 def chains(over: tuple[int, ...]) -> Iterator[Any]:
     """Gradients are summed inside nodes first, parameters gathered across nodes first."""
-    from meshwright.plan.model import PlannedChain
+    from meshwright.plan.plan import PlannedChain
 
     inside, across = over[1:], over[:1]
     for kind, steps in (("ReduceScatter", (inside, across)), ("AllGather", (across, inside))):
@@ -154,10 +154,10 @@ def make(case: Case, folder: Path) -> None:
 
     from meshwright.base.errors import InputError
     from meshwright.baselines.data import data_parallel, zero
-    from meshwright.baselines.degrees.config import ParallelConfig
     from meshwright.baselines.degrees.configured import configured
+    from meshwright.baselines.degrees.parallel_config import ParallelConfig
     from meshwright.capture.load import load_model
-    from meshwright.cluster.model import Cluster
+    from meshwright.cluster.cluster import Cluster
     from meshwright.export.write import exported
     from meshwright.search.budget import Budget
     from meshwright.search.joint.planner import best_plan

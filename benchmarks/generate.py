@@ -14,14 +14,14 @@ import resource
 import time
 from pathlib import Path
 
-from meshwright.rewrite.generate.fit import with_sizes
-from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
+from meshwright.rewrite.generate.operator_templates import ALGEBRA, UNITY, Templates
 from meshwright.rewrite.generate.run import GeneratedRules, generate
+from meshwright.rewrite.generate.size_conditions import with_sizes
 from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Plain, Rule
+from meshwright.rewrite.verify.proof_verdict import verify
 from meshwright.rewrite.verify.prove import Proof, prove
-from meshwright.rewrite.verify.verdict import verify
 from rule_trial import agrees
 
 COLUMNS = "{:>9} {:>9} {:>11} {:>10} {:>8} {:>6} {:>8}"

@@ -20,14 +20,14 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from meshwright.base.units import Seconds
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Seconds
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Held, Measurement, Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Held, Measurement, Plan
 from meshwright.run.launch.gpus import mps_service
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import TrainingTask

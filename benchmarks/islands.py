@@ -16,15 +16,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from meshwright.capture.load import load_model
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.degraded import degraded
+from meshwright.cluster.island_cluster import IslandCluster, Machine
 from meshwright.cluster.island_toml import named_machine, parse_machine
-from meshwright.cluster.islands import IslandCluster, Machine
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
+from meshwright.graph.cast import cast_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
-from meshwright.search.islands.planner import best_island_plan
-from meshwright.search.islands.question import IslandQuestion
+from meshwright.search.islands.island_planner import best_island_plan
+from meshwright.search.islands.island_question import IslandQuestion
 
 FILE = Path(__file__).with_suffix(".jsonl")
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.capture.load import load_model
+from meshwright.cluster.island_cluster import IslandCluster
 from meshwright.cluster.island_toml import named_machine
-from meshwright.cluster.islands import IslandCluster
 from meshwright.cluster.rates import Rates, Software
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.validate.heterogeneous import (
     HetJudged,
     Judge,

@@ -27,11 +27,11 @@ import msgspec
 from joint_cases import Case, Row, searched
 from meshwright import baselines
 from meshwright.graph import pieces
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint import phases
 from meshwright.search.joint.algebra import rewrites
-from meshwright.search.joint.algebra.segments import GraphSegment, segments
+from meshwright.search.joint.algebra.graph_segments import GraphSegment, segments
 from meshwright.search.joint.coarse import graph_context, layout_dp
 from meshwright.sharding import unit
 from meshwright.sharding.reshard import Codes

@@ -14,9 +14,9 @@ import sys
 
 import msgspec
 
-from meshwright.base.units import Bytes, parse_bytes
+from meshwright.base.quantities import Bytes, parse_bytes
 from meshwright.capture.load import load_model
-from meshwright.graph.dtypes import cast_graph
+from meshwright.graph.cast import cast_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of

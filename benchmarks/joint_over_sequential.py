@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.health.watchdog import EXIT_CODE
 from meshwright.run.launch.ranks import Home
 from meshwright.sharding.layout import REPLICA, Layout, divides

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.compare import Comparison, compare, told_apart
 from meshwright.simulate import full

@@ -11,7 +11,7 @@ import time
 import tracemalloc
 
 from meshwright.capture.load import load_model
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.library import library

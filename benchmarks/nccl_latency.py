@@ -16,7 +16,7 @@ from typing import cast
 
 import torch
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.launch.ranks import Home, run_ranks
 from p2_testbed_cases import nccl_environment

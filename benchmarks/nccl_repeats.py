@@ -12,9 +12,9 @@ import argparse
 from collections.abc import Sequence
 from typing import cast
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.plan.file import load_plan
-from meshwright.plan.model import Measurement
+from meshwright.plan.plan import Measurement
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import TrainingTask
 from support.training_bodies import trains_each

@@ -26,15 +26,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.capture.execute import values_of
 from meshwright.capture.load import load_example, load_model
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.capture.reference_executor import values_of
 from meshwright.capture.source.example import Step
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
 from meshwright.plan.file import load_plan
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.module import parallelize
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, parse_seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Seconds, parse_seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.lowering import Groups, lower_program, reduction_groups
 from meshwright.cost.pattern import Digit, PatternUse, groups
 from meshwright.run.launch.gpus import gpus_for

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, BytesPerSecond
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, BytesPerSecond
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import ALL_REDUCE
 from meshwright.collectives.predict import PricedProgram, predict_all
 from meshwright.cost.alpha_beta import Pricer

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from meshwright.base.units import format_bandwidth, format_seconds
+from meshwright.base.quantities import format_bandwidth, format_seconds
 from meshwright.cli.console import new_console
-from meshwright.cluster.model import Cluster
-from meshwright.report.tables import new_table
+from meshwright.cluster.cluster import Cluster
+from meshwright.report.terminal_tables import new_table
 from meshwright.report.text.validations import table_of_errors, table_of_gains
 from meshwright.validate.bed_rows import Record, Result, cases, described
 from meshwright.validate.bed_summary import BedSummary, summarize_bed, timings

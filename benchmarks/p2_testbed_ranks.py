@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.collectives.lowering import Groups, LoweredStep
 from meshwright.collectives.recipe import recipe
 from meshwright.run.comm.communicator import Communicator

@@ -43,19 +43,19 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.base.units import BytesPerSecond, Seconds, counted
+from meshwright.base.quantities import BytesPerSecond, Seconds, counted
 from meshwright.baselines import applicable
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import Optimizer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.dtypes import cast_graph
+from meshwright.graph.cast import cast_graph
 from meshwright.graph.family import Wanted
-from meshwright.graph.model import Call, OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import Call, OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.planner import best_plan

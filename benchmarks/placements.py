@@ -17,8 +17,8 @@ from pathlib import Path
 
 from appendix import Configuration, configurations
 from meshwright import Cluster, Pricer, Ranker, Reduction, cheapest, placements, rank
-from meshwright.base.units import Bytes, BytesPerSecond, Seconds
-from meshwright.cluster.model import Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Level, Link
 from meshwright.collectives import laws, synthesize
 from meshwright.collectives.hierarchy import reduction_hierarchy
 from meshwright.cost import double_tree

@@ -16,7 +16,7 @@ from pathlib import Path
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import shipped_rules
-from meshwright.rewrite.verify.verdict import Verdict, verify, verify_published
+from meshwright.rewrite.verify.proof_verdict import Verdict, verify, verify_published
 
 PUBLISHED = Path(__file__).parent.parent / "tests/rewrite/data/unity_rules_320.json"
 

@@ -33,15 +33,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cost.operator import FOUR_BITS
 from meshwright.validate.bands import bands_of
+from meshwright.validate.published.accuracy import errors_of
 from meshwright.validate.published.folds import FOLDS, folds_of, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import EXPERTS
-from meshwright.validate.published.predict import JudgedRow
+from meshwright.validate.published.predicted_rows import JudgedRow
 from meshwright.validate.published.rows import PublishedRow, load_published
-from meshwright.validate.published.summary import errors_of
 
 CLASSES = ("prod", "attn", "group", "elem", "update", "activations", "parameters")
 COMPUTING = CLASSES[:5]
@@ -92,7 +92,7 @@ MOVE = 1e-3
 def simulate_rows(path: str, only: str, seconds: float) -> None:
     """A line of JSON for every row that the file has none for: what was predicted, elasticities."""
     from meshwright.capture.load import load_model
-    from meshwright.validate.published.predict import Predictor, question_of
+    from meshwright.validate.published.predicted_rows import Predictor, question_of
 
     predictor = Predictor(lambda name, batch: load_model(name, batch).graph)
     end, file = time.monotonic() + seconds, Path(path)

@@ -23,12 +23,12 @@ from typing import Any
 import msgspec
 
 from meshwright.base.files import write_atomically
-from meshwright.report.text.published import describe_published
+from meshwright.report.text.published_table import describe_published
 from meshwright.validate.bands import bands_of
+from meshwright.validate.published.accuracy import PublishedErrors, summarize_published
 from meshwright.validate.published.folds import folds_of
-from meshwright.validate.published.predict import JudgedRow, Predictor
+from meshwright.validate.published.predicted_rows import JudgedRow, Predictor
 from meshwright.validate.published.rows import load_published
-from meshwright.validate.published.summary import PublishedErrors, summarize_published
 
 
 @cache

@@ -12,7 +12,7 @@ from random import Random
 
 from meshwright.graph.counts import forward
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call, Spec, Value
+from meshwright.graph.operator_graph import Call, Spec, Value
 
 MOST_FLOPS = 4e12
 """Of one forward pass: about 5 ms of a large GPU's matrix units."""

@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.lower.script import Script
 from meshwright.run.launch.gpus import mps_service
 from meshwright.run.launch.ranks import Home, RankError

@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.file import save_plan
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.library import shipped_rules

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.graph.notation import Definition
-from meshwright.rewrite.generate.fit import Types, bound, fit, matrices
+from meshwright.rewrite.generate.size_conditions import Types, bound, fit, matrices
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import cut, evaluate
 from meshwright.rewrite.language.terms import Rule
@@ -22,7 +22,7 @@ EXECUTED = 3
 def agrees(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seed: int = 0) -> bool:
     """Whether both sides of a rule over plain matrices agree wherever they were tried.
 
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> agrees(parse_rule("r: add(relu(a), relu(a)) => relu(add(a, a))"))
     True
     >>> agrees(parse_rule("r: add(relu(a), relu(b)) => relu(add(a, b))"))

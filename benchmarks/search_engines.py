@@ -16,8 +16,8 @@ import numpy as np
 
 from meshwright.baselines.data import data_parallel
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.search.mcmc.metropolis import (
     BEST,
     COST,

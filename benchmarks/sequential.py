@@ -15,7 +15,7 @@ import numpy as np
 
 from meshwright.graph.counts import input_needs_grad
 from meshwright.graph.family import Wanted
-from meshwright.graph.model import Call, OperatorGraph
+from meshwright.graph.operator_graph import Call, OperatorGraph
 from meshwright.search.joint.algebra.explore_rewrites import (
     Chain,
     Costs,
@@ -23,7 +23,7 @@ from meshwright.search.joint.algebra.explore_rewrites import (
     algebra,
     variants,
 )
-from meshwright.search.joint.algebra.segments import GraphSegment, gradients_within, segments
+from meshwright.search.joint.algebra.graph_segments import GraphSegment, gradients_within, segments
 from meshwright.search.joint.algebra.stitch import stitch_segments
 
 SecondsOf = Callable[[Call, Wanted], float]

@@ -35,8 +35,8 @@ KINDS = ("full", "half", "bus")
 
 def drawn(count: int, seed: int) -> list[dict[str, Any]]:
     """So many steps, each with its links, flows and our price."""
-    from meshwright.base.units import BytesPerSecond
-    from meshwright.cluster.model import Cluster, Level, Link
+    from meshwright.base.quantities import BytesPerSecond
+    from meshwright.cluster.cluster import Cluster, Level, Link
     from meshwright.cost.alpha_beta import Pricer
     from meshwright.cost.backend import NCCL, RINGS, Algorithm
     from meshwright.cost.collective import Collective, Movement

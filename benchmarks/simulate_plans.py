@@ -13,10 +13,10 @@ import argparse
 import time
 from collections.abc import Callable
 
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.simulate import build_template
 from meshwright.simulate.collective_table import CollectivePrices

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from meshwright.capture.load import load_graph
 from meshwright.capture.source.example import Example
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import RankError, run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

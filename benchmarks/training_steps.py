@@ -30,7 +30,7 @@ import msgspec
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
 from meshwright.calibrate.background_load import company
@@ -39,15 +39,15 @@ from meshwright.calibrate.link_fit import LinkMeasurements, fitted
 from meshwright.calibrate.link_rates import measure_links
 from meshwright.calibrate.profile_calls import calibrate
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import RINGS
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.table import PriceTable, load_table
+from meshwright.cost.profile_table import PriceTable, load_table
 from meshwright.graph.families import family_of
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Measurement, Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Measurement, Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.training import TrainingTask, train
 from meshwright.search.budget import Budget
@@ -56,7 +56,7 @@ from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import CollectivePrices
-from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.reduction_choice import with_programs
 from meshwright.simulate.simulation import simulate
 from step_rows import Row, told
 from testbed import Testbed

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from testbed.bed import Testbed
 from testbed.netlink import require_available
 from testbed.owners import NOBODY, Owner

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 
-from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.run.launch.ranks import PATIENCE, Home, run_ranks
 from testbed import netlink, tree
 from testbed.counters import Carried, read_counters

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from testbed import netlink
 from testbed.tree import Edge
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import BytesPerSecond
+from meshwright.base.quantities import BytesPerSecond
 from testbed.owners import Owner
 from testbed.tree import INTERFACE, Bucket, Edge, bucket
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import BytesPerSecond, Seconds, format_bandwidth, format_seconds
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import BytesPerSecond, Seconds, format_bandwidth, format_seconds
+from meshwright.cluster.cluster import Cluster, Level, Link
 
 FASTEST = BytesPerSecond(5e8)
 """Faster ones did not hold their rate on two cores: a message at 10 Gb/s ran at a third to twice

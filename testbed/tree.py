@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshwright.base.units import Bytes, BytesPerSecond
+from meshwright.base.quantities import Bytes, BytesPerSecond
 from testbed.tiers import Tier
 
 INTERFACE = "eth0"

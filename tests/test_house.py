@@ -78,7 +78,7 @@ def classes() -> list[tuple[str, str]]:
     return [
         (node.name, str(path.relative_to(SOURCE)))
         for path in sorted(SOURCE.rglob("*.py"))
-        if "zoo" not in path.parts and path.stem != "pytorch_text"
+        if "zoo" not in path.parts and path.stem != "pytorch_template"
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
@@ -139,7 +139,7 @@ def bound(node: ast.AST) -> tuple[str, ...]:
             return ()
 
 
-SOURCE_LINES = 100_609
+SOURCE_LINES = 102_400
 """Of all modules, at most: it goes up with a feature, and a line in docs/decisions."""
 
 
@@ -170,7 +170,7 @@ BODY = 60
 LONGER_FUNCTIONS = {
     "cli/verbs/plan.py:plan": 96,
     "rewrite/language/compute.py:compute": 61,
-    "rewrite/verify/defined.py:_element": 66,
+    "rewrite/verify/symbolic_operators.py:_element": 66,
     "simulate/assign.py:_lay_way": 61,
 }
 """Those that are longer, and how long: these numbers only go down."""

@@ -17,7 +17,7 @@ nothing heavy; names marked *torch* need `pip install "meshwright[torch]"`. Resu
 
 A mistake in what is given raises `InputError`, a `ValueError` whose text says what to change. No
 name is that of a package of Meshwright, as `plan` or `simulate` would be: whoever imports
-`meshwright.plan.model` would find the package `meshwright.plan` where the function was."""
+`meshwright.plan.plan` would find the package `meshwright.plan` where the function was."""
 
 NEEDS_TORCH = {"capture_model", "parallelize", "Parallelized", "all_reduce", "use_reduction_plan"}
 

@@ -6,16 +6,16 @@ import inspect
 
 from docs.reference.markdown import cell, code, docstring, table
 from docs.reference.source import fields
-from meshwright.cluster.model import Cluster, Device, Level, Link
+from meshwright.cluster.cluster import Cluster, Device, Level, Link
 from meshwright.cluster.toml import dump_cluster
-from meshwright.cost import table as price_table
-from meshwright.cost.table import MeasuredCall, Origin
+from meshwright.cost import profile_table as price_table
+from meshwright.cost.profile_table import MeasuredCall, Origin
 from meshwright.graph import notation
-from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 from meshwright.plan import file as plan_file
-from meshwright.plan.model import VERSION, Plan, PlannedReduction
 from meshwright.plan.options import Options
-from meshwright.rewrite.language import text
+from meshwright.plan.plan import VERSION, Plan, PlannedReduction
+from meshwright.rewrite.language import syntax as text
 from meshwright.rewrite.library import Certificate
 from meshwright.search import results
 from meshwright.search.jobs import Job, JobRow, SweepOptions

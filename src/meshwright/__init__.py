@@ -20,11 +20,13 @@ from meshwright.base.version import VERSION
 
 if TYPE_CHECKING:
     from meshwright.base.errors import InputError as InputError
-    from meshwright.capture.model import capture_model as capture_model
-    from meshwright.cluster.model import Cluster as Cluster
+    from meshwright.capture.capture_model import capture_model as capture_model
+    from meshwright.cluster.cluster import Cluster as Cluster
     from meshwright.collectives.dsl import Program as Program
     from meshwright.collectives.hierarchy import reduction_hierarchy as reduction_hierarchy
-    from meshwright.collectives.islands.plan import IslandReductionPlan as IslandReductionPlan
+    from meshwright.collectives.islands.island_reduction_plan import (
+        IslandReductionPlan as IslandReductionPlan,
+    )
     from meshwright.collectives.lowering import lower_program as lower_program
     from meshwright.collectives.predict import cheapest as cheapest
     from meshwright.collectives.predict import predict as predict
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
     from meshwright.configs.find_plan import find_plan as find_plan
     from meshwright.cost.alpha_beta import Pricer as Pricer
     from meshwright.cost.backend import BACKENDS as BACKENDS
-    from meshwright.graph.model import OperatorGraph as OperatorGraph
+    from meshwright.graph.operator_graph import OperatorGraph as OperatorGraph
     from meshwright.plan.file import load_plan as load_plan
     from meshwright.plan.file import save_plan as save_plan
-    from meshwright.plan.model import Measurement as Measurement
-    from meshwright.plan.model import Plan as Plan
-    from meshwright.plan.model import Prediction as Prediction
+    from meshwright.plan.plan import Measurement as Measurement
+    from meshwright.plan.plan import Plan as Plan
+    from meshwright.plan.plan import Prediction as Prediction
     from meshwright.run.comm.ddp_hook import use_reduction_plan as use_reduction_plan
     from meshwright.run.comm.programs import all_reduce as all_reduce
     from meshwright.run.module import Parallelized as Parallelized
@@ -60,23 +62,23 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 MAIN_PATH = {
-    "Cluster": "cluster.model",
-    "capture_model": "capture.model",
-    "OperatorGraph": "graph.model",
+    "Cluster": "cluster.cluster",
+    "capture_model": "capture.capture_model",
+    "OperatorGraph": "graph.operator_graph",
     "find_plan": "configs.find_plan",
     "PlanResult": "search.joint.request.question",
-    "Plan": "plan.model",
+    "Plan": "plan.plan",
     "save_plan": "plan.file",
     "load_plan": "plan.file",
     "simulate_plan": "simulate.simulation:simulate",
-    "Prediction": "plan.model",
+    "Prediction": "plan.plan",
     "throughput": "simulate.throughput",
     "explain_plan": "configs.explain_plan",
     "compare": "search.compare",
     "Budget": "search.budget",
     "parallelize": "run.module",
     "Parallelized": "run.module",
-    "Measurement": "plan.model",
+    "Measurement": "plan.plan",
     "InputError": "base.errors",
 }
 """From a model to a training step, in the order in which one meets them: where each name is, and
@@ -99,7 +101,7 @@ REDUCTIONS = {
     "cheapest": "collectives.predict",
     "lower_program": "collectives.lowering",
     "ReductionPlan": "collectives.reduction_plan",
-    "IslandReductionPlan": "collectives.islands.plan",
+    "IslandReductionPlan": "collectives.islands.island_reduction_plan",
     "all_reduce": "run.comm.programs",
     "use_reduction_plan": "run.comm.ddp_hook",
 }

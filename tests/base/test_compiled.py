@@ -14,7 +14,7 @@ import numpy as np
 
 from meshwright.base import compiled
 from meshwright.base.compiled import PACKAGE, _behind_compiled_code
-from meshwright.search.joint.warm import warm_up
+from meshwright.search.joint.jit_warm_up import warm_up
 
 
 def test_compiled_code_reads_only_constants_and_compiled_functions() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import Axis, Cluster, Placement, Pricer, Ranker, Reduction, rank
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.base.sheet import Sheet
-from meshwright.base.units import Bytes, Seconds
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Held, Measurement, Plan, Prediction
+from meshwright.plan.plan import Held, Measurement, Plan, Prediction
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.request.question import PlanRequest, PlanResult
 

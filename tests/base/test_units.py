@@ -18,7 +18,7 @@ from meshwright.base.integers import (
     to_digits,
 )
 from meshwright.base.names import require_name
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     format_bandwidth,
     format_bytes,
     format_seconds,

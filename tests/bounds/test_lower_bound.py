@@ -23,15 +23,15 @@ from meshwright.bounds.pairwise_tables import _fractions, _least, _lying
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.catalogue import catalogue_names
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import BACKENDS, Backend
 from meshwright.cost.memory import Optimizer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.exact.exhaustive import exhaustive
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import ALL_REDUCE
 from meshwright.sharding.states import WHOLE

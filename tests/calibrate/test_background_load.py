@@ -13,8 +13,8 @@ import torch
 
 from meshwright.calibrate.background_load import company
 from meshwright.calibrate.profile_calls import calibrate
-from meshwright.cost.table import load_table
-from meshwright.graph.model import Call, Spec
+from meshwright.cost.profile_table import load_table
+from meshwright.graph.operator_graph import Call, Spec
 
 pytestmark = [pytest.mark.ranks, pytest.mark.alone]
 

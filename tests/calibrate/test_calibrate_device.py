@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from meshwright.cost.table import load_table
+from meshwright.cost.profile_table import load_table
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "benchmarks/calibrate_device.py"

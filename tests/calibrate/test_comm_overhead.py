@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from meshwright.cluster.model import CommOverhead
+from meshwright.cluster.cluster import CommOverhead
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.launch.thread_affinity import pin_to_core_share, pin_to_one_core
 from support.wire_bodies import core_of_this_rank, measured_toll, policies_of_gloo

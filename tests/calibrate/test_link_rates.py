@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.base.units import BytesPerSecond, Seconds
+from meshwright.base.quantities import BytesPerSecond, Seconds
 from meshwright.calibrate.link_fit import LinkMeasurements, contradictions, fitted, probes
 from meshwright.calibrate.link_rates import measure_links
 from meshwright.calibrate.probes import (
@@ -29,7 +29,7 @@ from meshwright.calibrate.probes import (
 )
 from meshwright.cli.main import main
 from meshwright.cluster.catalogue import catalogue_names
-from meshwright.cluster.model import Cluster, Link
+from meshwright.cluster.cluster import Cluster, Link
 from meshwright.cluster.toml import dump_cluster, parse_cluster
 from support.bed_clusters import cluster_of, level, loopback, port, two_by_two
 from testbed import Testbed, unavailable

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.calibrate import measure, timing
 from meshwright.calibrate.measure import measure_call
 from meshwright.calibrate.operands import drawn, learns
-from meshwright.capture.execution.pieces import run_call
+from meshwright.capture.execution.shard_kernels import run_call
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 from support.operator_cases import CASES, Case
 
 CPU = torch.device("cpu")

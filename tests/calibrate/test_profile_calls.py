@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.calibrate import profile_calls as room
 from meshwright.calibrate.calls import calls_to_measure
 from meshwright.calibrate.profile_calls import CallCalibration, Failure, calibrate
 from meshwright.calibrate.provenance import price_origin
 from meshwright.capture.load import load_model
-from meshwright.cost.table import MeasuredCall, load_table
-from meshwright.graph.model import Call, Operator, OperatorGraph, Spec, Tensor
+from meshwright.cost.profile_table import MeasuredCall, load_table
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Spec, Tensor
 
 CPU = torch.device("cpu")
 

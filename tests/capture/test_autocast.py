@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example, Step
-from meshwright.graph.check import check
+from meshwright.graph.validation import check
 
 SIZE = 8
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import exported
 from meshwright.capture.load import load_graph
 from meshwright.capture.operators.nodes import kind_of_node
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example
-from meshwright.graph.check import unknown_kinds
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 from meshwright.graph.pieces import splits_of
+from meshwright.graph.validation import unknown_kinds
 from support.composite_cases import COMPOSITES, Function
 
 REAL = torch.float64

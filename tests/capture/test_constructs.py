@@ -17,12 +17,12 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_model
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example, Step
 from meshwright.capture.trace.fake_tensors import with_fake_tensors
-from meshwright.graph.check import check
+from meshwright.graph.validation import check
 
 SIZE = 8
 

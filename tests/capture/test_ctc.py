@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.operators.ctc import CtcLoss
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example, Step
 
 FRAMES, SAMPLES, CLASSES, LABELS = 12, 4, 6, 5

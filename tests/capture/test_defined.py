@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
+from meshwright.capture.capture_model import capture_model
 from meshwright.capture.load import load_model
-from meshwright.capture.model import capture_model
 from meshwright.capture.operators.aten import overloads
 from meshwright.capture.recognised.user_operators import definitions_in
 from meshwright.capture.source.function import loaded_function
-from meshwright.capture.source.options import parse_source
-from meshwright.graph.check import unknown_kinds
+from meshwright.capture.source.model_source import parse_source
 from meshwright.graph.pieces import splits_of
-from meshwright.rewrite.library.reading import read_operators
+from meshwright.graph.validation import unknown_kinds
+from meshwright.rewrite.library.rule_files import read_operators
 
 MODELS = "support.user_kernels"
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.capture.translation.dims import Names, output_dims
-from meshwright.graph.model import NAME, Attributes, Call, Spec
+from meshwright.capture.translation.dim_names import Names, output_dims
+from meshwright.graph.operator_graph import NAME, Attributes, Call, Spec
 
 
 def named(

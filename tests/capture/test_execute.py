@@ -14,12 +14,12 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example, Step
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
-from meshwright.graph.check import check
+from meshwright.graph.validation import check
 from meshwright.sharding.micro_batches import supports_micro_batches
 
 SEED = 1

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import Capture, captured
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example, Step
 from meshwright.graph.batch import with_batch
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.check import check
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 
 
 class Layers(nn.Module):

@@ -14,7 +14,7 @@ from torch import nn
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.capture.translation.program import graph_of
-from meshwright.graph.check import check
+from meshwright.graph.validation import check
 
 FILE = Path(__file__).with_name("user_models.py")
 

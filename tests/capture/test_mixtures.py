@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import zoo_example
 from meshwright.capture.recognised.mixtures import with_routed_experts
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example
-from meshwright.capture.source.options import parse_source
-from meshwright.graph.check import check
-from meshwright.graph.model import OperatorGraph
+from meshwright.capture.source.model_source import parse_source
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.pieces import splits_of
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from support.mixtures import Added, Spied, example
 
 TOLERANCE = 1e-12

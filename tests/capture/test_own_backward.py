@@ -12,10 +12,10 @@ from torch.autograd.function import Function
 from torch.utils.checkpoint import checkpoint
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.operators.autograd_functions import apply_function, named
 from meshwright.capture.recognised.independence import with_independent_samples
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from meshwright.capture.execution.pieces import run_call
+from meshwright.capture.execution.shard_kernels import run_call
 from meshwright.graph.families import family_of
 from meshwright.graph.pieces import pieces, splits_of
 from support.operator_cases import CASES, Case

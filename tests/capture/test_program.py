@@ -11,7 +11,7 @@ from torch.nn import functional
 from meshwright.capture.export import capture
 from meshwright.capture.source.example import Example
 from meshwright.capture.zoo import entry
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 
 
 def captured(model: nn.Module, *inputs: Tensor, name: str = "model") -> OperatorGraph:

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.capture.source.options import parse_source
+from meshwright.capture.source.model_source import parse_source
 from meshwright.capture.source.zoo_names import PUBLISHED
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.transformers.config_file import published_names

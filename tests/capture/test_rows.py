@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from meshwright.capture.execute import execute
 from meshwright.capture.load import load_graph
+from meshwright.capture.reference_executor import execute
 from meshwright.capture.source.example import Example
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.sharding.units import units
 
 

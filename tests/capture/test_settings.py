@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_example
 from meshwright.capture.source.example import Example
-from meshwright.capture.trace.settings import _code, _written, modules_of
+from meshwright.capture.trace.fingerprint import _code, _written, modules_of
 from meshwright.graph.traced import Traced
 
 

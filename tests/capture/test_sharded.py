@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute
+from meshwright.capture.reference_executor import execute
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
+from meshwright.graph.operator_graph import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.kinds import read
 from meshwright.rewrite.graphs.readings import OperatorReading

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_model
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example
-from meshwright.capture.source.options import parse_source
+from meshwright.capture.source.model_source import parse_source
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.transformers.tiny import small_settings
-from meshwright.graph.check import check
+from meshwright.graph.validation import check
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

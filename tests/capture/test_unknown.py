@@ -9,10 +9,10 @@ import pytest
 from meshwright.capture.load import load_model
 from meshwright.capture.recognised.disagreeing import with_opaque_mismatches
 from meshwright.capture.recognised.independence import independent_dims, with_independent_samples
-from meshwright.graph.check import check
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 from meshwright.graph.pieces import splits_of
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 
 FILE = Path(__file__).with_name("user_models.py")
 

@@ -10,7 +10,7 @@ from meshwright.base.errors import InputError
 from meshwright.capture.source.example import Step
 from meshwright.capture.zoo import ENTRIES, entry
 from meshwright.capture.zoo.entry import Entry
-from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.capture.zoo.grouped_products import grouped_mm
 
 each_model = pytest.mark.parametrize("model", ENTRIES, ids=lambda model: model.name)
 

@@ -17,11 +17,11 @@ from meshwright.capture.zoo.entry import Entry
 from meshwright.cost.figures import model_figures
 from meshwright.cost.memory import training_memory
 from meshwright.cost.zoo_figures import figures_of, zoo_figures
-from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.counts import product_flops
 from meshwright.graph.layers import layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check, unknown_kinds
 
 Shape = tuple[int, ...]
 

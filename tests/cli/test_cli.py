@@ -13,8 +13,8 @@ import pytest
 
 from meshwright.cli.console import new_console, print_parts
 from meshwright.cli.main import main
-from meshwright.cluster.model import Cluster
-from meshwright.report.tables import new_table, table_of_clusters
+from meshwright.cluster.cluster import Cluster
+from meshwright.report.terminal_tables import new_table, table_of_clusters
 from support.typed import typed
 
 PLACE = ["place", "--cluster", "gcp-a100", "--nodes", "4", "--axes", "data=4,tensor=16"]

@@ -12,7 +12,7 @@ import pytest
 
 from meshwright.baselines.data import data_parallel, zero
 from meshwright.baselines.expert import expert
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.plan.file import save_plan
 from support.baseline_graphs import convolutional, transformer
 from support.typed import typed

@@ -12,7 +12,7 @@ from meshwright.cli.verbs.replan import _asked
 from meshwright.cluster.island_toml import dump_machine
 from meshwright.plan.file import load_plan
 from meshwright.plan.island_plan import load_island_plan
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from support.islands import island, machine_of, two_layers

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch", reason="models are captured with torch")
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cli.main import main
 from meshwright.configs import find_plan
 from meshwright.explain import decisions as explain
@@ -74,7 +74,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     searcher = Search()
     machines = SimpleNamespace(best_of_devices=searcher.best_of_devices)
     monkeypatch.setattr(find_plan, "best_plan", searcher.best_plan)
-    monkeypatch.setitem(sys.modules, "meshwright.search.joint.machines", machines)
+    monkeypatch.setitem(sys.modules, "meshwright.search.joint.cluster_sizes", machines)
     monkeypatch.setattr(explain, "explain", searcher.explain)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")

@@ -11,7 +11,7 @@ import pytest
 
 from meshwright.baselines.data import data_parallel
 from meshwright.cli.main import main
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.plan.file import save_plan
 from meshwright.report.page.page import looks_like_report
 from support.baseline_graphs import convolutional

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshwright.capture.model import capture_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.capture.capture_model import capture_model
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.file import save_plan
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.joint.algebra.explore_rewrites import algebra

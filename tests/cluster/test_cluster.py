@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.base.units import Bytes, BytesPerSecond
+from meshwright.base.quantities import Bytes, BytesPerSecond
 from meshwright.cluster.catalogue import catalogue_names, catalogued
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.toml import dump_cluster, load_cluster, parse_cluster
 from support.strategies import DEVICE, clusters

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.cli.options import slow_parts
+from meshwright.cli.shared_options import slow_parts
 from meshwright.cluster.catalogue import irregular_names
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.degraded import degraded
+from meshwright.cluster.island_cluster import IslandCluster, slowed
 from meshwright.cluster.island_toml import (
     dump_machine,
     load_machine,
     named_machine,
     parse_machine,
 )
-from meshwright.cluster.islands import IslandCluster, slowed
-from meshwright.cluster.model import Cluster
 from meshwright.cluster.toml import parse_cluster
 
 H100 = Cluster.named("dgx-h100")

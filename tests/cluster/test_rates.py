@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cluster.catalogue import catalogued
 from meshwright.cluster.rates import Rates, Software
 from meshwright.cluster.toml import dump_cluster, parse_cluster

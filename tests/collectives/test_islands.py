@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
+from meshwright.cluster.island_cluster import IslandCluster
 from meshwright.cluster.island_toml import named_machine
-from meshwright.cluster.islands import IslandCluster
 from meshwright.collectives.check import check
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.execute import run
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.islands.lowering import common_chunks, lower_island_program
-from meshwright.collectives.islands.plan import IslandReductionPlan
-from meshwright.collectives.islands.predict import IslandPredictor
-from meshwright.collectives.islands.program import IslandProgram
-from meshwright.collectives.islands.synthesize import (
+from meshwright.collectives.islands.cheapest_island_program import IslandPredictor
+from meshwright.collectives.islands.island_lowering import common_chunks, lower_island_program
+from meshwright.collectives.islands.island_program import IslandProgram
+from meshwright.collectives.islands.island_reduction_plan import IslandReductionPlan
+from meshwright.collectives.islands.island_synthesis import (
     count_island_programs,
     inner_hierarchy,
     synthesize_islands,
 )
-from meshwright.collectives.islands.verify import island_problem, judged
+from meshwright.collectives.islands.island_verification import island_problem, judged
 from meshwright.collectives.lowering import LoweredStep, SharedStep, instruction_groups
 from meshwright.collectives.predict import predict
 from meshwright.cost.alpha_beta import Pricer

@@ -13,7 +13,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
 from meshwright.sharding.placement import placements
-from meshwright.simulate.collective_ways import way_of_program
+from meshwright.simulate.collective_implementations import way_of_program
 from support.machines import machine
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appendix import Configuration, configurations
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.check import check
 from meshwright.collectives.execute import run
 from meshwright.collectives.hierarchy import HIERARCHY_KINDS, Hierarchy, HierarchyKind
@@ -23,7 +23,7 @@ from meshwright.cost.backend import ALGORITHMS, BACKENDS
 from meshwright.cost.collective import Collective
 from meshwright.sharding.axes import Axis
 from meshwright.sharding.placement import Matrix, Placement, matrices, placements
-from meshwright.validate.rows import embedded_rows
+from meshwright.validate.p2_rows import embedded_rows
 from support import literal
 from support.strategies import clusters
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Bytes
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.cli.check_options import Given, require_own_software, written
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.software import (
     KNOWN,
     cluster_with_software,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer, cheapest_line
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
+from meshwright.cost.collective_bytes import SEGMENT
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
-from meshwright.cost.traffic import SEGMENT
 from support.machines import machine
 
 

@@ -9,10 +9,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.table import (
+from meshwright.cost.profile_table import (
     MeasuredCall,
     Origin,
     PriceTable,
@@ -20,7 +20,7 @@ from meshwright.cost.table import (
     format_row,
     load_table,
 )
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 H100 = replace(Cluster.named("dgx-h100").device, rates=UNSET, fusing=UNSET)
 """With the usual rates."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.base.units import BytesPerSecond
-from meshwright.cluster.model import WHOLE, Cluster, Level, Link
+from meshwright.base.quantities import BytesPerSecond
+from meshwright.cluster.cluster import WHOLE, Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Algorithm
 from meshwright.cost.collective import Collective, Movement, Operation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.collectives.hierarchy import reduction_hierarchy
 from meshwright.collectives.predict import predict
 from meshwright.collectives.synthesize import synthesize

@@ -8,14 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster, Device
+from meshwright.cluster.cluster import Cluster, Device
 from meshwright.cluster.rates import Rates, Software
 from meshwright.cost.collective import Collective, Movement
 from meshwright.cost.extents import extents_of
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.overlap import exposed_share
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 H100, USUAL = Cluster.named("dgx-h100").device, Rates()
 

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.toml import dump_cluster, load_cluster
-from meshwright.cost.table import MeasuredCall, Origin, format_header, format_row
+from meshwright.cost.profile_table import MeasuredCall, Origin, format_header, format_row
 from meshwright.cost.tables import pricer_of, table_of
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 CALL = Call(kind="relu", inputs=(Spec("float32", (64, 64)),), outputs=(Spec("float32", (64, 64)),))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, CommOverhead
+from meshwright.base.quantities import BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster, CommOverhead
 from meshwright.cost.alpha_beta import LostBandwidth, Pricer
 from meshwright.cost.backend import BACKENDS, RINGS, Backend
 from meshwright.cost.collective import Collective, Movement, Operation

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cost.collective import Collective, Movement, Operation
+from meshwright.cost.collective_bytes import ring_parts, sent_bytes
 from meshwright.cost.pattern import Digit, PatternUse
-from meshwright.cost.traffic import ring_parts, sent_bytes
-from meshwright.simulate.collective_ways import bytes_moved
+from meshwright.simulate.collective_implementations import bytes_moved
 
 parts = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 

@@ -13,12 +13,12 @@ import torch
 from msgspec.structs import replace
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.export.exported import TARGETS
-from meshwright.export.ranks import check_script
+from meshwright.export.rank_files import check_script
 from meshwright.plan.file import save_plan
 from support.pages import DOCS, commands, printed_by
 from support.typed import typed

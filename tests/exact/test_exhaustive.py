@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.exact.lagrangian import Relaxation
 from meshwright.exact.partial_simulation import Waits, waist, waited
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
 from meshwright.search.mcmc.parallel_chains import random_roles

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.tables import pricer_of
 from meshwright.explain import confirm, replan
 from meshwright.explain.confirm import (
@@ -26,8 +26,8 @@ from meshwright.explain.explanation import explained
 from meshwright.explain.replan import _longer, _spread, faster_device, replanned
 from meshwright.explain.what_if import helps
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.constraints import Constraints
 from meshwright.search.joint.request.question import PlanRequest, PlanResult

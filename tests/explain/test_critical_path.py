@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.critical_path import PathPiece, critical_path
 from meshwright.explain.exposed import collective_costs, kind_costs, link_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.explain.utilisation import is_op_group_pass
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.simulate import reference
 from meshwright.simulate.collective_table import NANO
-from meshwright.simulate.moves import moves
+from meshwright.simulate.listed_collectives import moves
 from meshwright.simulate.simulation import Simulation, simulate
 from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline
 from support.baseline_graphs import transformer

@@ -7,15 +7,15 @@ import time
 import msgspec
 import pytest
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.explain.decisions import Decision, explain
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import IDLE, Layout, layouts
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

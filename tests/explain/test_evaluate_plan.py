@@ -6,17 +6,17 @@ import math
 
 import pytest
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines import BASELINES, applied
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import ALL_REDUCE
 from meshwright.explain.evaluate_plan import judged, question_of
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.reduction_choice import with_programs
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 

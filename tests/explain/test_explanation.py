@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.expert import expert
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.explain import explanation as module

@@ -15,32 +15,36 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import transformer_facts
+from meshwright.baselines.degrees.parallel_config import (
+    INNERMOST_FIRST,
+    PIPELINE_INSIDE,
+    ParallelConfig,
+)
 from meshwright.baselines.degrees.refusals import divisibility_problems
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import Software
 from meshwright.configs.judge import judge
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
+from meshwright.configs.torchtitan_toml import read_torchtitan
 from meshwright.configs.written import settled
 from meshwright.export.as_run import READERS, machine_of, software_of
-from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import TARGETS
-from meshwright.export.fit import devices_by_rank, fitted
+from meshwright.export.hyperparameters import transformer_dims
 from meshwright.export.megatron import lost_sizes, megatron_script
 from meshwright.export.plan_for import plan_for
+from meshwright.export.projection import devices_by_rank, fitted
 from meshwright.export.torchtitan import torchtitan_flavor, torchtitan_python, torchtitan_toml
 from meshwright.export.uniform import uniform_of
 from meshwright.export.write import exported
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.report.text.exported import describe_exported
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.report.text.export_report import describe_exported
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import factors

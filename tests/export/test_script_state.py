@@ -20,11 +20,11 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.export.pytorch_weights_text import WEIGHTS
+from meshwright.cluster.cluster import Cluster
+from meshwright.export.pytorch_init_template import WEIGHTS
 from meshwright.export.write import exported
 
 MODEL = "zoo:llama3-8b/tiny?layers=4"

@@ -16,29 +16,29 @@ import torch
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured, with_virtual_stage_layers
 from meshwright.baselines.degrees.facts import transformer_facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model, zoo_example
-from meshwright.capture.source.options import parse_source
+from meshwright.capture.source.model_source import parse_source
 from meshwright.capture.standalone import standalone
 from meshwright.capture.zoo import ENTRIES
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
+from meshwright.configs.torchtitan_toml import read_torchtitan
 from meshwright.configs.written import settled
-from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import TARGETS
-from meshwright.export.fit import devices_by_rank
+from meshwright.export.hyperparameters import transformer_dims
 from meshwright.export.megatron import megatron_script
 from meshwright.export.modules import tensor_styles
 from meshwright.export.plan_for import plan_for
+from meshwright.export.projection import devices_by_rank
 from meshwright.export.torchtitan import UNKNOWN
 from meshwright.export.uniform import runs_of, uniform_of
 from meshwright.export.write import exported
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import PlannedChain
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import PlannedChain
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.constraints import parse_constraints
 from meshwright.search.joint.request.question import PlanRequest

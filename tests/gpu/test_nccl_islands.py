@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.plan.plan import Plan
 from meshwright.run.islands import rank_parts
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.sharding.layout import Layout

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.launch.ranks import Home
 from support.found_plans import found_plan
 from support.nccl_sample import COUNTS, SEEDS, sampled, traced

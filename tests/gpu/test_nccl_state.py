@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from meshwright.base.units import Bytes
-from meshwright.plan.model import Plan
+from meshwright.base.quantities import Bytes
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import Home, run_ranks
 from support.executed import Arrays
 from support.state_bodies import Saved, Subject, goes_on, random_plan, subject, trains_and_saves

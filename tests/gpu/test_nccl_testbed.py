@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from support.bed_bodies import reduced, reduced_in_runs
 from support.bed_clusters import two_by_two
 from testbed import Carried, Testbed, difference, unavailable

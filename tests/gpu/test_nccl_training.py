@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 
-from meshwright.base.units import Seconds
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Seconds
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
-from meshwright.plan.model import Measurement
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
+from meshwright.plan.plan import Measurement
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import TrainingTask
 from support.loop_bodies import masked

@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from meshwright.base.units import Bytes, Seconds
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import TrainingTask
 from support.training_bodies import beside_communication

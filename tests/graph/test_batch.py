@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.graph.batch import samples_of, with_batch
-from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.graph.workload import workload
 from support.baseline_graphs import convolutional, transformer
 

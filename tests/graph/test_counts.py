@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.graph.check import unknown_kinds
 from meshwright.graph.counts import (
     Counts,
     backward,
@@ -20,6 +19,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.families.contraction import contraction
 from meshwright.graph.pieces import pieces, splits_of
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import unknown_kinds
 from support.operator_cases import CASES, Case, case, flags, real, whole
 
 MLP = parse_graph(

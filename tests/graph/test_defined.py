@@ -7,13 +7,13 @@ import torch
 
 from meshwright.base.errors import InputError
 from meshwright.capture.recognised.trial import tried
-from meshwright.graph.check import check
 from meshwright.graph.counts import forward
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Saved
-from meshwright.graph.model import Call, Spec, Value
+from meshwright.graph.operator_graph import Call, Spec, Value
 from meshwright.graph.pieces import bounds, pieces, splits_of
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from support.torch_pieces import assembled, run
 
 KERNELS = "support.user_kernels"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meshwright.graph.dtypes import LARGEST, cast_graph
+from meshwright.graph.cast import LARGEST, cast_graph
 from meshwright.graph.text import parse_graph
 
 GRAPH = parse_graph(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.check import check, unknown_kinds
-from meshwright.graph.model import Operator, OperatorGraph, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Tensor
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check, unknown_kinds
 from support.graph_strategies import any_graphs, elementwise_graphs
 
 TINY = """\

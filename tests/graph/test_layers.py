@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.graph.layers import LayerRepeat, layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meshwright.graph.check import check
 from meshwright.graph.families import family_of
 from meshwright.graph.families.parallel import FRONT_AXES, KINDS
 from meshwright.graph.family import ShapeError
-from meshwright.graph.model import Call, Spec, Value
 from meshwright.graph.notation import MisfitError
+from meshwright.graph.operator_graph import Call, Spec, Value
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.rewrite.language.terms import AXES
 from meshwright.rewrite.language.types import FRONT, PARALLEL, TypedAxis, infer
 

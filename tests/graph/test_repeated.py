@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.graph.check import check
 from meshwright.graph.repeated import with_layers
+from meshwright.graph.validation import check
 
 MODELS = (
     "zoo:llama3-8b/tiny",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.resized import with_sizes
 from meshwright.graph.text import parse_graph
 from meshwright.validate.published.shapes import (

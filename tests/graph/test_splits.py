@@ -11,7 +11,7 @@ import torch
 from meshwright.base.errors import InputError
 from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call
+from meshwright.graph.operator_graph import Call
 from meshwright.graph.pieces import bounds, pieces, splits_of
 from support.operator_cases import CASES, Case, case, real
 from support.torch_pieces import assembled, cut, run

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.source.example import Example
 from meshwright.capture.zoo import entry
-from meshwright.graph.check import check
 from meshwright.graph.counts import product_flops
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.graph.unroll import is_recurrent, unrolled
+from meshwright.graph.validation import check
 
 LENGTH, SAMPLES, WIDTH, HIDDEN = 6, 3, 4, 5
 

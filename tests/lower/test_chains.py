@@ -8,12 +8,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.collective import Collective
 from meshwright.graph.text import parse_graph
 from meshwright.lower.chains import ChainLink, DeviceChains, sent, sent_bytes_of_tensor
-from meshwright.lower.machine import MeshSizes
-from meshwright.plan.model import Plan, PlannedChain
+from meshwright.lower.device_mesh import MeshSizes
+from meshwright.plan.plan import Plan, PlannedChain
 
 GRAPH = parse_graph("""graph tiny
 input x: float32[n=64]

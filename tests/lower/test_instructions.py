@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from meshwright.capture.export import capture
 from meshwright.capture.source.example import Example
 from meshwright.lower.script import Instruction, Kind, Script
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.units import units
 from support.drawn_plans import drawn_plans

@@ -6,12 +6,12 @@ import pytest
 
 from meshwright.baselines import applicable
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.graph.text import parse_graph
 from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.parallel_operators import erase, written
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 
 CHAIN = parse_graph(
     """graph g

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.graph.pieces import Box
 from meshwright.graph.text import parse_graph
 from meshwright.lower.ownership import Holdings
 from meshwright.lower.script import Script
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.state.dtensors import mesh_of, unsupported_by_dtensor
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.lower.tasks import Samples, samples_of
-from meshwright.plan.model import Plan
+from meshwright.lower.shard_tasks import Samples, samples_of
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.units import units

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from meshwright.base.errors import InputError
 from meshwright.lower.schedule import order
 from meshwright.lower.schedule_merge import ScheduleSlot, parts_of, turns
-from meshwright.plan.model import Plan
 from meshwright.plan.options import SCHEDULES, Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from support.machines import machine
 from support.uniform_chain import chain

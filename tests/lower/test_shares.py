@@ -11,8 +11,8 @@ from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, shape_of
 from meshwright.lower.ownership import Holdings, stretch, without
 from meshwright.lower.script import Script
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from support.state_bodies import machine_of, random_plan, subject

@@ -8,16 +8,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines import applicable
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import RINGS
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_by_kind, sent_bytes_of
-from meshwright.plan.model import Plan, PlannedReduction
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan, PlannedReduction
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

@@ -16,7 +16,7 @@ from meshwright.base.integers import from_digits
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box, bounds
 from meshwright.lower.boxes import shape_of, within
-from meshwright.lower.machine import Coordinates, MeshSizes
+from meshwright.lower.device_mesh import Coordinates, MeshSizes
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import (
     Exchange,

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.plan.file import load_plan, parse_plan, plan_bytes, save_plan
 from meshwright.plan.fits import difference, require_cluster, require_graph
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from support.baseline_graphs import convolutional
 from support.plan_strategies import plans
 

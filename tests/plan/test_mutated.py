@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.lower.script import Script
 from meshwright.plan.file import parse_plan
 from replay.golden import FOLDER

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan, PlannedReduction
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan, PlannedReduction
 from meshwright.sharding.layout import Layout, layouts
 from meshwright.sharding.micro_batches import supports_micro_batches
 from meshwright.sharding.units import units

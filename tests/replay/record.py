@@ -12,15 +12,15 @@ from itertools import groupby
 
 import msgspec
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.cost.tables import pricer_of
 from meshwright.explain.decisions import explain
 from meshwright.explain.explanation import Spending, spending
 from meshwright.explain.what_if import helps
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_by_kind
-from meshwright.plan.model import Plan, Prediction
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.request.question import PlanRequest, PlanResult

@@ -9,7 +9,7 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.plan.file import KEY, load_plan
-from meshwright.plan.model import VERSION
+from meshwright.plan.plan import VERSION
 from replay.golden import FOLDER, compare
 from replay.record import judged_again
 

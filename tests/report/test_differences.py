@@ -11,12 +11,12 @@ from hypothesis import given, reject
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
-from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
 from meshwright.plan.options import LAYERWISE, Options
+from meshwright.plan.plan import Plan
 from meshwright.report.contrast import Contrast, contrast, merge_adjacent_changes
 from meshwright.report.text import differences as report
 from meshwright.sharding.layout import Layout

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines.expert import expert
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.decisions import Decision
 from meshwright.explain.explanation import Explained, explained
 from meshwright.explain.replan import Replanned
@@ -20,7 +20,7 @@ from meshwright.explain.what_if import Improvement
 from meshwright.plan.file import parse_plan, plan_bytes
 from meshwright.report.json.explained_documents import explained_document
 from meshwright.report.text import explained as report
-from meshwright.report.text.decisions import (
+from meshwright.report.text.decision_table import (
     decision_cells,
     decision_note,
     decision_words,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.evaluate_plan import judged
 from meshwright.explain.utilisation import time_by_op_group
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.report.annotated import AnnotatedLine, annotated, by_level, describe_lines
 from meshwright.report.json.planned_documents import (
     front_document,

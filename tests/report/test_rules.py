@@ -9,6 +9,7 @@ from rich.console import Console
 
 from meshwright.report.text.rules import MEANINGS, describe_condition, describe_rule, draw_rule
 from meshwright.rewrite.language.definitions import DEFINITIONS
+from meshwright.rewrite.language.syntax import parse_rule
 from meshwright.rewrite.language.terms import (
     Condition,
     Plain,
@@ -18,7 +19,6 @@ from meshwright.rewrite.language.terms import (
     Tensor,
     Variable,
 )
-from meshwright.rewrite.language.text import parse_rule
 from meshwright.rewrite.language.types import PARALLEL, STRUCTURAL
 from meshwright.rewrite.library import library
 

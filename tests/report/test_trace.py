@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from meshwright.base.errors import InputError
 from meshwright.baselines import applicable
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.utilisation import costliest, occupancies, resources_of_devices, uses
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.report.json.trace import trace_document
 from meshwright.simulate.engines import ENGINES
 from meshwright.simulate.memory.memory_timeline import curves

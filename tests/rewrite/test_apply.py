@@ -12,18 +12,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.check import check
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.rewrite.graphs.match import Matcher, apply
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.types_of import erase
-from meshwright.rewrite.language.text import parse_rules
+from meshwright.rewrite.language.syntax import parse_rules
 from support.rewrite_graphs import on_shards, square_graphs, values_for
 from support.rewrite_rules import ALGEBRA, PARALLEL, PARAMETERS, RULES
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
-from meshwright.graph.check import check
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
+from meshwright.graph.validation import check
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meshwright.capture.execute import execute
-from meshwright.graph.check import check
+from meshwright.capture.reference_executor import execute
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from support.derivations import DERIVATIONS, Derivation, derive, expression
 from support.sharded_run import execute_sharded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.library import sections
-from meshwright.rewrite.library.forms import forms
+from meshwright.rewrite.library.parallelization import forms
 
 
 def test_the_library_has_every_form_of_every_operator() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.graph.model import Call, Spec
 from meshwright.graph.notation import parse_definitions
+from meshwright.graph.operator_graph import Call, Spec
 from meshwright.rewrite.generate.general import most_general_rule
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.language.definitions import DEFINITIONS
-from meshwright.rewrite.language.text import parse_rule
-from meshwright.rewrite.verify.verdict import has_proof
+from meshwright.rewrite.language.syntax import parse_rule
+from meshwright.rewrite.verify.proof_verdict import has_proof
 
 RANK = "rank(a) = 2"
 

@@ -12,7 +12,7 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.graph.notation import parse_definitions
-from meshwright.rewrite.generate.operators import (
+from meshwright.rewrite.generate.operator_templates import (
     UNITY,
     Templates,
     defined,
@@ -23,9 +23,9 @@ from meshwright.rewrite.generate.operators import (
 from meshwright.rewrite.generate.run import GeneratedRules, generate
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.syntax import lines, parse_rule, parse_rules
 from meshwright.rewrite.language.terms import Rule, nodes
-from meshwright.rewrite.language.text import lines, parse_rule, parse_rules
-from meshwright.rewrite.verify.verdict import verify
+from meshwright.rewrite.verify.proof_verdict import verify
 from rule_trial import agrees
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"
@@ -187,7 +187,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: GeneratedRul
 
 SCRIPT = """
 import pathlib, sys
-from meshwright.rewrite.generate.operators import defined
+from meshwright.rewrite.generate.operator_templates import defined
 from meshwright.rewrite.generate.run import generate
 from rule_trial import agrees
 templates = tuple(map(defined, ("relu", "add", "linear")))

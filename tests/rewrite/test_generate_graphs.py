@@ -19,6 +19,7 @@ from meshwright.rewrite.generate.field import (
     settings,
     variable_value,
 )
+from meshwright.rewrite.generate.graph_terms import graph_of
 from meshwright.rewrite.generate.graphs import (
     FIRST,
     VARIABLES,
@@ -34,12 +35,11 @@ from meshwright.rewrite.generate.graphs import (
     variables,
     width,
 )
-from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
+from meshwright.rewrite.generate.operator_templates import ALGEBRA, UNITY, Templates
 from meshwright.rewrite.generate.values import Store
-from meshwright.rewrite.generate.words import graph_of
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import cut, run
-from meshwright.rewrite.language.text import parse_term
+from meshwright.rewrite.language.syntax import parse_term
 
 LINES = tuple(own.line for own in DEFINITIONS.values())
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from meshwright.capture.execution.kernels import run_operator
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
-from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec
 from meshwright.graph.notation import MisfitError, parse_definitions
+from meshwright.graph.operator_graph import Attributes, Call, OperatorGraph, Spec
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.language.compute import FUNCTIONS

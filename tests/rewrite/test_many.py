@@ -6,10 +6,10 @@ import pytest
 
 from meshwright.graph.notation import parse_definitions
 from meshwright.rewrite.language.definitions import DEFINITIONS
-from meshwright.rewrite.language.text import parse_rules
+from meshwright.rewrite.language.syntax import parse_rules
 from meshwright.rewrite.library import certified
 from meshwright.rewrite.verify.many import certificates, judge, with_proved_condition
-from meshwright.rewrite.verify.verdict import Verdict, verify, verify_published
+from meshwright.rewrite.verify.proof_verdict import Verdict, verify, verify_published
 
 RULES = parse_rules("""
 slow: linear(x, w) => combine[-1, d](linear(replicate[d](x), partition[-2, d](w)))

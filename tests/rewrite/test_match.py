@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.returned import Returned
 from meshwright.graph.text import parse_graph
 from meshwright.graph.traced import Traced
@@ -17,7 +17,7 @@ from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.graphs.types_of import types_of
-from meshwright.rewrite.language.text import parse_rules
+from meshwright.rewrite.language.syntax import parse_rules
 from support.rewrite_graphs import square_graphs
 from support.rewrite_rules import PARAMETERS, RULES
 from support.slow_match import Found, slow_matches

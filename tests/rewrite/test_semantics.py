@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.language.shards import Shards, cut, evaluate, run, unsharded_array
+from meshwright.rewrite.language.syntax import parse_term
 from meshwright.rewrite.language.terms import AXES, Attribute
-from meshwright.rewrite.language.text import parse_term
 from meshwright.rewrite.language.types import (
     DUALS,
     FRONT,

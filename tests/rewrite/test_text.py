@@ -12,6 +12,7 @@ from meshwright.base.errors import InputError
 from meshwright.graph.notation import parse_definition, parse_definitions
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.syntax import lines, parse_rule, parse_rules, parse_term
 from meshwright.rewrite.language.terms import (
     Condition,
     Degree,
@@ -24,7 +25,6 @@ from meshwright.rewrite.language.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.language.text import lines, parse_rule, parse_rules, parse_term
 from support.rule_strategies import rules, terms
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.syntax import parse_rule
 from meshwright.rewrite.language.terms import Rule
-from meshwright.rewrite.language.text import parse_rule
 from meshwright.rewrite.library import library, shipped_certificates, shipped_rules
 from meshwright.rewrite.verify.many import certificates, judge
-from meshwright.rewrite.verify.prove import Open, prove
-from meshwright.rewrite.verify.sample import instances
-from meshwright.rewrite.verify.verdict import (
+from meshwright.rewrite.verify.proof_verdict import (
     Counterexample,
     Verdict,
     try_instance,
     verify,
     verify_published,
 )
+from meshwright.rewrite.verify.prove import Open, prove
+from meshwright.rewrite.verify.sample import instances
 from support.mutations import mutants
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.launch.ranks import run_ranks
 from support.wire_bodies import (
     DTYPES,

@@ -12,13 +12,19 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function
 
-from meshwright.capture.execution.pieces import Operands
+from meshwright.capture.execution.shard_kernels import Operands
 from meshwright.run.exec.compiled_segments import Graphs, eager_backend, inductor
-from meshwright.run.exec.operators import DrawMoment, Kernel
+from meshwright.run.exec.operator_kernels import DrawMoment, Kernel
 from meshwright.run.exec.random_bits import kept, key_of
 from meshwright.run.exec.recording import Recorder
+from meshwright.run.exec.segment_execution import (
+    Compiled,
+    Compiler,
+    Operand,
+    Operation,
+    _with_last_uses,
+)
 from meshwright.run.exec.segment_graphs import parts_of
-from meshwright.run.exec.segments import Compiled, Compiler, Operand, Operation, _with_last_uses
 from support.drawn_plans import drawn_plans
 from support.proved import verdicts
 

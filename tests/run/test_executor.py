@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.capture.zoo import ENTRIES
-from meshwright.graph.model import Operator
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import Operator
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 import torch
 
-from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
 from meshwright.capture.recognised.mixtures import with_routed_experts
-from meshwright.graph.model import OperatorGraph
+from meshwright.capture.reference_executor import values_of
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_of
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.unit import OpGroup
@@ -131,7 +131,7 @@ def test_bytes_of_equal_loads_are_those_predicted() -> None:
 
 def test_a_device_alone_refuses_tokens_of_other_experts() -> None:
     from meshwright.base.errors import InputError
-    from meshwright.capture.execution.pieces import run_call
+    from meshwright.capture.execution.shard_kernels import run_call
     from meshwright.graph.pieces import pieces, splits_of
 
     graph = mixtral().graph

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from meshwright.capture.load import load_graph
 from meshwright.capture.source.example import Example
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from meshwright.cluster.islands import IslandCluster
-from meshwright.collectives.islands.plan import IslandReductionPlan
-from meshwright.collectives.islands.synthesize import synthesize_islands
+from meshwright.cluster.island_cluster import IslandCluster
+from meshwright.collectives.islands.island_reduction_plan import IslandReductionPlan
+from meshwright.collectives.islands.island_synthesis import synthesize_islands
 from meshwright.run.launch.ranks import run_ranks
 from support.ddp_hooked import require_as_plain_ddp
 from support.islands import island, machine_of

@@ -12,10 +12,10 @@ import torch
 
 from meshwright.capture.load import load_example
 from meshwright.capture.source.example import Step
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.degraded import degraded
-from meshwright.cluster.model import Cluster
 from meshwright.plan.island_plan import save_island_plan
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.unit import OpGroup

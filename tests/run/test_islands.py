@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.islands import Island, IslandCluster
-from meshwright.cluster.model import Cluster, Link
+from meshwright.cluster.cluster import Cluster, Link
+from meshwright.cluster.island_cluster import Island, IslandCluster
 from meshwright.graph.text import parse_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.exec.across_islands import _runs
 from meshwright.run.islands import rank_parts
 from meshwright.run.launch.ranks import run_ranks

@@ -10,8 +10,8 @@ from math import prod
 import pytest
 
 from meshwright.lower.script import Script
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import REPLICA, Layout, MeshFactor, factors
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units

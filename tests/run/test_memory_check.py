@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.run import memory_check as enough
 
 CPU = torch.device("cpu")

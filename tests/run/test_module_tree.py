@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.trace.settings import modules_of
+from meshwright.capture.trace.fingerprint import modules_of
 from meshwright.graph.traced import Traced
 from meshwright.run.module_tree import PlanModule
 

@@ -7,7 +7,7 @@ import torch
 
 from meshwright.capture.load import load_graph
 from meshwright.capture.source.example import Example
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies

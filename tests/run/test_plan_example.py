@@ -11,9 +11,9 @@ from torch import nn
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.plan_example import (
     cast_batch_as_planned,
     cast_model_as_planned,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.collectives.synthesize import synthesize

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meshwright.graph.chance import DROPOUTS, RECURRENT, UNTOLD, draws
-from meshwright.graph.families import drawing as told
-from meshwright.graph.model import Call
+from meshwright.graph.families import random_tensors as told
+from meshwright.graph.operator_graph import Call
 from meshwright.graph.pieces import pieces, splits_of
-from meshwright.lower.tasks import MemberPiece
+from meshwright.graph.randomness import DROPOUTS, RECURRENT, UNTOLD, draws
+from meshwright.lower.shard_tasks import MemberPiece
 from meshwright.run.exec.random_operators import INVERSES, drawing
 from support.aten_operators import tagged
 from support.operator_cases import Case, case, chance, positive, real

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.launch.ranks import RankError, run_ranks
 from support.rank_bodies import dying, failing, summed_ranks
 

@@ -7,9 +7,9 @@ import weakref
 import torch
 from torch import Tensor
 
-from meshwright.capture.execution.pieces import Operands
+from meshwright.capture.execution.shard_kernels import Operands
 from meshwright.run.exec.recording import Recorder
-from meshwright.run.exec.segments import Compiled, Operand, Operation, _with_last_uses
+from meshwright.run.exec.segment_execution import Compiled, Operand, Operation, _with_last_uses
 
 
 def test_what_nothing_reads_any_more_is_let_go_before_the_segment_ends() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.micro_batches import micro_batch_states
 from meshwright.sharding.states import PARTIAL

@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.capture.load import load_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from support import shared_norm_bodies as bodies
 from support.loop_plans import plan_of, staged

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from meshwright.base.errors import InputError
 from meshwright.capture.source.example import Example
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.single_device import Doubled, refuse_incomparable, train_on_one_device
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

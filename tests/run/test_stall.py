@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.health.peers import children_of
 from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, stall_detector_of
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from meshwright.base.units import Bytes
-from meshwright.plan.model import Plan
+from meshwright.base.quantities import Bytes
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.state.initial_weights import drawn
 from support.executed import Arrays, tensors

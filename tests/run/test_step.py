@@ -7,7 +7,7 @@ import torch
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import zoo_example
-from meshwright.capture.source.options import parse_source
+from meshwright.capture.source.model_source import parse_source
 from meshwright.capture.zoo import ENTRIES
 from meshwright.run.step import OptimizerName, measure_dispatch, measure_step, real_example
 

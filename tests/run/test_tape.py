@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.run.exec.segments import Leaf
+from meshwright.run.exec.segment_execution import Leaf
 from meshwright.run.exec.tape import entered, gradients, segment_tape
 
 ACTIVATION = Leaf("x", 0, 0, parameter=False)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.plan.file import save_plan
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from support.loop_plans import role_of

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Measurement, Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.plan.plan import Measurement, Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.training import TrainingTask, refuse_code_elsewhere, train
 from meshwright.sharding.layout import Layout

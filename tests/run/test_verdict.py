@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
+from meshwright.plan.plan import Plan
 from meshwright.run.single_device import Trained
 from meshwright.run.verdict import compared_plan, least_exact_dtype, verdict
 from meshwright.sharding.layout import Layout

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.baselines import BASELINES, applicable
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.placement import scheduled
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
+from meshwright.baselines.layer_stages import contiguous
+from meshwright.baselines.operator_placement import scheduled
 from meshwright.baselines.roles import intra_machine_factors
-from meshwright.baselines.stages import contiguous
 from meshwright.baselines.tensor import tensor_splits
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
-from meshwright.cluster.model import Cluster
-from meshwright.graph.check import check
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
+from meshwright.graph.validation import check
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.states import PARTIAL
 from meshwright.sharding.units import units

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="models are captured with torch")
 
-from meshwright.base.units import Bytes
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
 from meshwright.configs.better import ConfigTrials
 from meshwright.configs.written import Form

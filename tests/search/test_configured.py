@@ -15,19 +15,23 @@ pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import factorizations
-from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import (
+    INNERMOST_FIRST,
+    PIPELINE_INSIDE,
+    ParallelConfig,
+)
 from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.configs.changes import changes, settings
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.torchtitan import read_torchtitan
+from meshwright.configs.torchtitan_toml import read_torchtitan
 from meshwright.cost.alpha_beta import Pricer
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

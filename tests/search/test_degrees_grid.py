@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import factorizations
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.export.uniform import uniform_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
 from meshwright.search.joint.planner import best_plan

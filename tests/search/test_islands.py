@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.cluster.islands import IslandCluster
+from meshwright.cluster.island_cluster import IslandCluster
 from meshwright.cost.backend import NCCL
-from meshwright.graph.dtypes import cast_graph
+from meshwright.graph.cast import cast_graph
 from meshwright.graph.text import parse_graph
 from meshwright.graph.workload import workload
 from meshwright.plan.island_plan import (
@@ -27,12 +27,12 @@ from meshwright.plan.island_plan import (
 )
 from meshwright.search.budget import Budget
 from meshwright.search.islands.cuts import cuts_of, partition
+from meshwright.search.islands.island_planner import _Search, split_islands
+from meshwright.search.islands.island_question import IslandPlanned, IslandQuestion
 from meshwright.search.islands.merged import merged
-from meshwright.search.islands.planner import _Search, split_islands
-from meshwright.search.islands.question import IslandPlanned, IslandQuestion
 from meshwright.search.islands.shares import balanced_shares, min_max_shares, proportional_shares
 from meshwright.sharding.loss_law import loss_law
-from meshwright.simulate.islands import predicted
+from meshwright.simulate.island_step import predicted
 from support.islands import island, machine_of, two_layers
 
 BATCH = 6

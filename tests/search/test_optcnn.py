@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.baselines import BASELINES
-from meshwright.baselines.additive import space
+from meshwright.baselines.additive_graph import space
 from meshwright.baselines.choices import choices
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.lower.bundles import EdgeConsumer, TensorEdge, bundles
 from meshwright.sharding.layout import Layout, factors, layouts

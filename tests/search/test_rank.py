@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright import Cluster, InputError, Pricer, Ranker, Reduction, placements, rank
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.search.rank import rank_pairs, sweep
 
 AXES = {"data": 4, "tensor": 16}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.sharding.axes import Axis, axis_indices, parse_axes
 from meshwright.sharding.placement import (
     Placement,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Operator, OperatorGraph, Spec
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Spec
 from meshwright.graph.pieces import Box, pieces
 from meshwright.graph.text import parse_graph
 from meshwright.sharding.states import PARTIAL, WHOLE

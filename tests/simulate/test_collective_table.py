@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.base.units import BytesPerSecond
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import BytesPerSecond
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.collective import Collective, Movement
 from meshwright.cost.pattern import Digit, Pattern, PatternUse, groups
@@ -18,13 +18,13 @@ from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.states import WHOLE, at
 from meshwright.simulate import full
+from meshwright.simulate.collective_implementations import CollectiveWay
 from meshwright.simulate.collective_table import (
     OPERATIONS,
     CollectivePrices,
     pattern_number,
     price,
 )
-from meshwright.simulate.collective_ways import CollectiveWay
 from meshwright.simulate.resources import places, subcube
 from support.strategies import DEVICE, clusters
 from task_graphs import task_graph

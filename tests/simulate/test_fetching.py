@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.base.units import BytesPerSecond
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import BytesPerSecond
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.lower.prefetch import AHEAD
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.integers import from_digits
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.sharding.layout import factors
 from meshwright.sharding.states import WHOLE, at
 from meshwright.simulate.resources import ResourceClasses, places, subcube

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options, Schedule
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate

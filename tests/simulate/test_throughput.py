@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.cluster.model import Cluster
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
+from meshwright.cluster.cluster import Cluster
 from meshwright.configs.recipes import recipes
 from meshwright.explain.step_parts import step_parts
 from meshwright.graph.text import parse_graph
 from meshwright.graph.workload import Workload, workload
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.plan.plan import Plan
 from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
@@ -18,7 +18,7 @@ from meshwright.simulate.host import host_launches
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.memory.shard_bytes import ShardBytes
 from meshwright.simulate.problem import StepModel
-from meshwright.simulate.stages import Label, ahead, chained
+from meshwright.simulate.schedule_edges import Label, ahead, chained
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads
 from support.baseline_graphs import transformer
 from support.plan_strategies import plans

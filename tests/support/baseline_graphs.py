@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from support.bed_bodies import sleeping
 from testbed import Testbed
 

@@ -24,14 +24,14 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.layers import layers
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import SCHEDULES, Options
+from meshwright.plan.plan import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes

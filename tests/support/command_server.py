@@ -37,7 +37,7 @@ def warm() -> None:
     import meshwright
     from meshwright.capture.load import load_model
     from meshwright.cli.main import command
-    from meshwright.search.joint.warm import warm_up
+    from meshwright.search.joint.jit_warm_up import warm_up
 
     for module in pkgutil.walk_packages(meshwright.__path__, "meshwright."):
         if module.name != "meshwright.__main__":

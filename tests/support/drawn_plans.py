@@ -12,17 +12,17 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.capture.zoo import ENTRIES
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.factors import summed_hierarchy
 from meshwright.collectives.synthesize import synthesize
 from meshwright.cost.collective import Collective
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.script import Script
 from meshwright.lower.transfers import GroupCollective
-from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
 from meshwright.plan.options import SCHEDULES, Options
+from meshwright.plan.plan import Plan, PlannedChain, PlannedReduction
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.joint.algebra.explore_rewrites import algebra
 from meshwright.sharding.layout import (

@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_example, load_graph
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
+from meshwright.capture.reference_executor import execute, values_of
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.pieces import Box
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.compiled_segments import Backend, eager_backend, inductor
 from meshwright.run.exec.executor import Executor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.plan.model import Plan
+from meshwright.base.quantities import Seconds
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.request.question import PlanRequest, PlanResult

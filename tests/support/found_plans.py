@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.cost.backend import backend_named
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan

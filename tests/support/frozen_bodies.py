@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from meshwright import parallelize
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from support.loop_bodies import batch_of, frozen_net
 
 

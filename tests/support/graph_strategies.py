@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from meshwright.graph.model import Guard, Operator, OperatorGraph, Parameter, Tensor, Value
+from meshwright.graph.operator_graph import Guard, Operator, OperatorGraph, Parameter, Tensor, Value
 
 NAMES = st.text("abcxyz_.019/-*", min_size=1, max_size=6).filter(lambda name: name[0] != "-")
 VALUES: st.SearchStrategy[Value] = st.one_of(

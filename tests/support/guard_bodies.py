@@ -14,8 +14,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from meshwright import parallelize
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.plan.model import Plan
+from meshwright.base.quantities import Seconds
+from meshwright.plan.plan import Plan
 from meshwright.run.module import Parallelized
 
 BATCH, WIDTH = 8, 12

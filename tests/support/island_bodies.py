@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
 from meshwright import parallelize
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.island_plan import IslandPlan
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.islands import parallelize_islands
 from meshwright.run.launch.gpus import device_of_rank
 from support.module_bodies import batch_of, example_of

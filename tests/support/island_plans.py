@@ -7,15 +7,15 @@ from functools import lru_cache
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.cluster.islands import Island, IslandCluster
-from meshwright.cluster.model import Cluster, Link
+from meshwright.cluster.cluster import Cluster, Link
+from meshwright.cluster.island_cluster import Island, IslandCluster
 from meshwright.graph.batch import with_samples
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.islands.cuts import cuts_of
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units

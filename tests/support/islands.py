@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from meshwright.cluster.island_cluster import IslandCluster
 from meshwright.cluster.island_toml import parse_machine
-from meshwright.cluster.islands import IslandCluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 
 ISLAND = """

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright import parallelize
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.gpus import device_of_rank
 from support.module_bodies import batch_of, example_of
 from support.watch_bodies import speak_to

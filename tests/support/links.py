@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.cluster.cluster import WHOLE, Cluster, Link
 from meshwright.cost.backend import Shape
 
 Transfer = tuple[int, int, float]

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from meshwright import parallelize
 from meshwright.base.errors import InputError
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.launch.gpus import device_of_rank
 from meshwright.run.module import Parallelized
 

@@ -6,10 +6,10 @@ from torch.nn import functional
 
 from meshwright.capture.load import load_graph
 from meshwright.capture.source.example import Example
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout, factors, inner_group_sizes
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond
-from meshwright.cluster.model import Cluster, Device, Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, OpsPerSecond
+from meshwright.cluster.cluster import Cluster, Device, Level, Link
 
 NAMES = ("rack", "node", "core")
 

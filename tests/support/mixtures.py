@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.capture.source.example import Example
-from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.capture.zoo.grouped_products import grouped_mm
 
 
 class Added(nn.Module):

@@ -10,11 +10,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright import parallelize
-from meshwright.capture.execute import values_of
 from meshwright.capture.load import load_example
+from meshwright.capture.reference_executor import values_of
 from meshwright.capture.source.example import Example, Step
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 
 BATCH = 8
 

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from meshwright.graph.families import BUILT_IN, drawing, family_of, parallel
-from meshwright.graph.model import Call, Spec, Value
+from meshwright.graph.families import BUILT_IN, family_of, parallel, random_tensors
+from meshwright.graph.operator_graph import Call, Spec, Value
 
 Draw = Literal[
     "real", "positive", "chance", "whole", "flags", "rising", "offsets", "complex", "definite",
@@ -746,7 +746,7 @@ CASES = (
     *EXPERTS,
 )  # fmt: skip
 
-WITHOUT_VALUES = {"empty", "empty_like", "new_empty", *drawing.KINDS}
+WITHOUT_VALUES = {"empty", "empty_like", "new_empty", *random_tensors.KINDS}
 """Kinds whose results are not determined by their inputs: nothing can be compared."""
 
 IN_PIECES = set(parallel.KINDS)

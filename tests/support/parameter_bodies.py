@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from meshwright import parallelize
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from support.loop_bodies import WORDS, batch_of, net_of, told
 
 

@@ -10,12 +10,12 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.memory import OPTIMIZERS
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import SCHEDULES, Options
+from meshwright.plan.plan import Plan, PlannedChain, PlannedReduction
 from meshwright.sharding.layout import Layout, factors, inner_group_sizes, layouts
 from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines import applicable
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.request.question import (
     PlanRequest,

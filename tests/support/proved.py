@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_of
 from meshwright.run.launch.ranks import Home, run_ranks

@@ -8,15 +8,15 @@ from functools import cache
 from msgspec.structs import replace
 
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.expert import expert
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.decisions import Decision
 from meshwright.explain.evaluate_plan import judged
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 from meshwright.report.page.page import page
 from meshwright.search.joint.request.question import PlanResult, SearchImprovement
 from meshwright.simulate.simulation import Simulation, simulate

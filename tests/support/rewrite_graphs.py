@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from meshwright.capture.execution.kernels import run_operator
-from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.language.compute import FUNCTIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.rewrite.language.text import parse_rules
+from meshwright.rewrite.language.syntax import parse_rules
 
 ALGEBRA = parse_rules("""
 fuse: relu(linear(x, w)) => linear_relu(x, w)

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execution.pieces import run_call
+from meshwright.capture.execution.shard_kernels import run_call
 from meshwright.graph.family import Split, integers, replaced
-from meshwright.graph.model import Call
 from meshwright.graph.notation import Definition, Label
+from meshwright.graph.operator_graph import Call
 from meshwright.graph.pieces import pieces, splits_of
 from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, Type, TypedAxis, meet

@@ -5,7 +5,7 @@ Each form of parallelism is one text; what enters is shared with the plain graph
 
 from __future__ import annotations
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 
 Form = tuple[str, str, str]

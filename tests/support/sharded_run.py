@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import refuse_missing
 from meshwright.capture.execution.kernels import run_operator
-from meshwright.graph.model import Call, OperatorGraph
+from meshwright.capture.reference_executor import refuse_missing
 from meshwright.graph.notation import Definition, MisfitError
+from meshwright.graph.operator_graph import Call, OperatorGraph
 from meshwright.rewrite.graphs.kinds import read
 from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.language.definitions import DEFINITIONS

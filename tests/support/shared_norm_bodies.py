@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from meshwright import parallelize
 from meshwright.capture.source.example import Example
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 
 BATCH, STEPS = 16, 3
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.expert_body import ENDS, IDS, ROWS, parse_body
-from meshwright.graph.model import Value
+from meshwright.graph.operator_graph import Value
 
 
 def slow_experts(tensors: Sequence[Tensor | None], attributes: Mapping[str, Value]) -> Tensor:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.training import TRAFFIC
+from meshwright.cost.single_device_step import TRAFFIC
 from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
 from meshwright.lower.prefetch import AHEAD
 from meshwright.sharding.reshard import MOST, NAMES, Codes, resharding

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 
 from meshwright.graph.layers import layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
 
 

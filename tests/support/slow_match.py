@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import MisfitError
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.kinds import read
 from meshwright.rewrite.graphs.readings import OperatorReading, normal
 from meshwright.rewrite.graphs.types_of import types_of

@@ -11,7 +11,7 @@ from functools import cached_property
 from meshwright.cost.memory import LIBRARY, STATES, UPDATE
 from meshwright.graph.counts import view_bases
 from meshwright.graph.families import family_of
-from meshwright.graph.model import ITEM_BYTES, Call, Operator
+from meshwright.graph.operator_graph import ITEM_BYTES, Call, Operator
 from meshwright.lower.bundles import EdgeProducer
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL, State

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 
 

@@ -12,8 +12,8 @@ from random import Random
 
 import msgspec
 
-from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
-from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, OpsPerSecond, Seconds
+from meshwright.cluster.cluster import WHOLE, Cluster, Device, Level, Link
 from meshwright.plan.options import Options
 from meshwright.search.joint.request.constraints import Constraints
 from meshwright.search.joint.request.question import PlanRequest

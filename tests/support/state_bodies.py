@@ -19,14 +19,14 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import values_of
 from meshwright.capture.zoo import entry
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.executor import Executor
 from meshwright.run.launch.gpus import device_of_rank

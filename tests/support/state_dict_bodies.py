@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from meshwright import parallelize
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from support.loop_bodies import batch_of, net_of
 
 KINDS = {

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from meshwright import parallelize
 from meshwright.base.errors import InputError
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from support.loop_bodies import BATCH, WIDTH, WORDS, Samples, batch_of, net_of, same, told
 
 

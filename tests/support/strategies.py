@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from meshwright.base.integers import factorizations
-from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
-from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, OpsPerSecond, Seconds
+from meshwright.cluster.cluster import WHOLE, Cluster, Device, Level, Link
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 
 DEVICE = Device(

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from meshwright import parallelize
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 
 
 class Sizes(NamedTuple):

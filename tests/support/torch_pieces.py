@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.family import Split
-from meshwright.graph.model import Attributes, Call, Value
+from meshwright.graph.operator_graph import Attributes, Call, Value
 from meshwright.graph.pieces import Box, pieces
 from support.slow_experts import slow_experts
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import torch
 
-from meshwright.capture.execution.pieces import run_call
+from meshwright.capture.execution.shard_kernels import run_call
 from meshwright.capture.execution.sharded_softmax import JointReductions
 from meshwright.graph.family import Split
-from meshwright.graph.model import Call
+from meshwright.graph.operator_graph import Call
 from meshwright.graph.pieces import CallPiece, pieces
 from support.torch_pieces import cut
 

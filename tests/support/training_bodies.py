@@ -9,7 +9,7 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from meshwright.plan.model import Measurement
+from meshwright.plan.plan import Measurement
 from meshwright.run.training import TrainingTask, train
 
 

@@ -7,7 +7,15 @@ from random import Random
 
 from meshwright.capture.load import load_model
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor, Value
+from meshwright.graph.operator_graph import (
+    Call,
+    Operator,
+    OperatorGraph,
+    Parameter,
+    Spec,
+    Tensor,
+    Value,
+)
 
 TINY = ("alexnet", "inception-v3", "nmt", "bert-large", "mixtral-8x7b", "dlrm")
 """One model of each structure."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL
 from meshwright.cost.operator import OperatorPrice, OperatorPricer, PassPrice
-from meshwright.graph.model import Call, OperatorGraph
+from meshwright.graph.operator_graph import Call, OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import CollectivePrices

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.health.consistency import Statement, agree
 from meshwright.run.health.watchdog import LIMIT, Watchdog
 

@@ -16,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 import meshwright
 from meshwright.base.errors import InputError
 from meshwright.calibrate.comm_overhead import measure_comm_overhead
-from meshwright.cluster.model import CommOverhead
+from meshwright.cluster.cluster import CommOverhead
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
-from meshwright.cost.traffic import ring_parts, sent_bytes
+from meshwright.cost.collective_bytes import ring_parts, sent_bytes
 from meshwright.run.comm import ddp_hook as hook
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.programs import AnyReductionPlan, Reducer

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.run.launch.ranks import RankError
 from support.bed_bodies import rates, reduced, reduced_in_runs
 from support.bed_clusters import two_by_two

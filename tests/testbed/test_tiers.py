@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster, Link
 from support.bed_clusters import cluster_of, level, loopback, port, two_by_two
 from testbed import Testbed
 from testbed.tiers import Tier, inside_rate, tiers

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import Rates, Software
 from meshwright.cluster.toml import dump_cluster, parse_cluster
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
 from meshwright.plan.file import save_plan
-from meshwright.report.page.summary import summary_section
+from meshwright.report.page.summary_section import summary_section
 from meshwright.report.text.plans import describe_search
 from meshwright.search.compare import Comparison
 from meshwright.search.mcmc.parallel_chains import ChainsResult
@@ -32,7 +32,7 @@ from meshwright.validate.bands import (
     bands_of,
 )
 from meshwright.validate.own_steps import calibrated_by_steps, load_measured_steps
-from meshwright.validate.published.predict import JudgedRow
+from meshwright.validate.published.predicted_rows import JudgedRow
 from meshwright.validate.published.rows import load_published
 from support.baseline_graphs import convolutional, transformer
 from support.planned import answer, asked

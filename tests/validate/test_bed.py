@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.base.units import Bytes, BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.collectives.dsl import ALL_REDUCE, Program
 from meshwright.collectives.predict import PricedProgram, ProgramStepPrice
 from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
@@ -33,7 +33,7 @@ from meshwright.validate.bed_summary import (
     summarize_bed,
     timings,
 )
-from meshwright.validate.summary import Errors, Gains
+from meshwright.validate.p2_accuracy import Errors, Gains
 from support.strategies import DEVICE
 
 PAYLOAD = Bytes(2 << 20)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.catalogue import catalogue_names, catalogued
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import Software
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.validate.collectives import (
     AllReduceRow,
     compare,

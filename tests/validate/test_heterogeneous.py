@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.graph.model import OperatorGraph
-from meshwright.report.text.heterogeneous import describe_trials, heterogeneous_document
+from meshwright.base.quantities import Seconds
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.report.text.amp_table import describe_trials, heterogeneous_document
 from meshwright.validate.heterogeneous import (
     COLUMNS,
     HetJudged,

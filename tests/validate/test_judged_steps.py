@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ddp_hook import slowest
-from meshwright.base.units import Seconds
-from meshwright.cost.table import MeasuredCall, Origin, PriceTable
-from meshwright.graph.model import Call, Spec
+from meshwright.base.quantities import Seconds
+from meshwright.cost.profile_table import MeasuredCall, Origin, PriceTable
+from meshwright.graph.operator_graph import Call, Spec
 from step_rows import Judgement, Row, judged
 from training_steps import changed, lesser
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
-from meshwright.cluster.model import Cluster
-from meshwright.cost.table import MeasuredCall, Origin, PriceTable
+from meshwright.base.quantities import Seconds
+from meshwright.cluster.cluster import Cluster
+from meshwright.cost.profile_table import MeasuredCall, Origin, PriceTable
 from meshwright.cost.tables import table_of
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 from meshwright.validate.device import compare_steps, embedded_findings
-from meshwright.validate.operators import compare_operators, errors_by_kind
+from meshwright.validate.operator_prices import compare_operators, errors_by_kind
 
 H200 = Cluster.named("h200").device
 

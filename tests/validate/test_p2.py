@@ -9,8 +9,8 @@ import pytest
 from meshwright.base.errors import InputError
 from meshwright.sharding.placement import parse_matrix
 from meshwright.validate.p2 import P2Comparison, compare
-from meshwright.validate.rows import embedded_rows, load_rows
-from meshwright.validate.summary import summarize
+from meshwright.validate.p2_accuracy import summarize
+from meshwright.validate.p2_rows import embedded_rows, load_rows
 
 HEADER = (
     "gpu,nodes,gpus_per_node,axes,reduce_axes,matrix,"

@@ -9,16 +9,16 @@ from itertools import combinations, product
 import pytest
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.rates import Software
+from meshwright.validate.published.accuracy import summarize_published
 from meshwright.validate.published.configs import published_layout
 from meshwright.validate.published.folds import FOLDS, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import shape_of
-from meshwright.validate.published.predict import JudgedRow, Predictor
+from meshwright.validate.published.predicted_rows import JudgedRow, Predictor
 from meshwright.validate.published.rows import PublishedRow, load_published, parse_published
-from meshwright.validate.published.summary import summarize_published
 
 HEADER = (
     "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,tp,pp,vp,cp,ep,dp,zero,"

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel, zero
 from meshwright.baselines.expert import expert
+from meshwright.baselines.layer_stages import model_parallel
 from meshwright.baselines.mixture import expert_parallel, has_experts
+from meshwright.baselines.operator_placement import operator_placement
 from meshwright.baselines.optcnn import optcnn
-from meshwright.baselines.placement import operator_placement
-from meshwright.baselines.stages import model_parallel
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 
 Strategy = Callable[[OperatorGraph, Cluster], Plan]
 

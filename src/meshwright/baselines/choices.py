@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.sharding.layout import Layout, layouts
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import OpGroup

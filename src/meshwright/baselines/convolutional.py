@@ -15,9 +15,9 @@ from meshwright.baselines.roles import (
     named_split,
     with_samples,
 )
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import OpGroup

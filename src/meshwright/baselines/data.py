@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshwright.baselines.roles import batch_factors, with_samples
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.convolutional import one_weird_trick
-from meshwright.baselines.megatron import megatron_tensor_parallel
-from meshwright.baselines.recurrent import layers_on_devices
-from meshwright.baselines.tables import tables_on_devices
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.baselines.gnmt import layers_on_devices
+from meshwright.baselines.megatron_tp import megatron_tensor_parallel
+from meshwright.baselines.table_wise import tables_on_devices
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 
 EXPERTS = (layers_on_devices, megatron_tensor_parallel, one_weird_trick, tables_on_devices)
 """The first that applies is taken: a recurrent network may have attention and tables, a transformer

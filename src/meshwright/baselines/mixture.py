@@ -17,10 +17,10 @@ from meshwright.baselines.roles import (
     named_split,
     with_samples,
 )
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import factors
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units

@@ -7,10 +7,10 @@ says over how many nodes (units, or units that share weights) it was not certain
 
 from __future__ import annotations
 
-from meshwright.baselines.additive import space
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.baselines.additive_graph import space
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 from meshwright.solvers.variable_elimination import cheapest
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import to_digits
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.graph.counts import backward, forward
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, MeshFactor, factors
 from meshwright.sharding.states import State

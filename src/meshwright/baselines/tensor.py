@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from meshwright.baselines.roles import follower, named_split
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import Member, OpGroup
 

@@ -37,7 +37,7 @@ from meshwright.cost.operator import (
 )
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
-from meshwright.graph.model import Call
+from meshwright.graph.operator_graph import Call
 from meshwright.sharding.unit import SAMPLE, OpGroup
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.operator_table import OperatorDurations

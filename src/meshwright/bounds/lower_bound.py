@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.bounds.degrees import DegreeEnumerator
 from meshwright.bounds.inequalities import StepInequalities
 from meshwright.bounds.intervals import Floats, SyncIntervals, phases
@@ -40,13 +40,13 @@ from meshwright.bounds.network_traffic import (
 from meshwright.bounds.pairwise_bound import PairwiseGame
 from meshwright.bounds.pairwise_tables import choices, elimination_effort, pairwise_transfer_costs
 from meshwright.bounds.unary_bound import AlikeOpGroups, UnaryBound
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.memory import Optimizer
 from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.single_device_step import TRAFFIC
 from meshwright.cost.tables import pricer_of
-from meshwright.cost.training import TRAFFIC
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.bundles import TensorEdge, bundles
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from meshwright.base.integers import divisors
 from meshwright.bounds.degrees import ShardingDegrees
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.cost.backend import NCCL, Backend, Shape
 from meshwright.cost.double_tree import tree_depth
 from meshwright.lower.bundles import TensorEdge

@@ -16,9 +16,9 @@ from multiprocessing.context import ForkServerProcess
 
 import torch
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.calibrate.measure import measure_call
-from meshwright.graph.model import Call
+from meshwright.graph.operator_graph import Call
 from meshwright.run.launch.ranks import PRELOADED
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from meshwright.base.errors import InputError
-from meshwright.graph.dtypes import cast_graph
+from meshwright.graph.cast import cast_graph
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
-from meshwright.graph.model import Call, OperatorGraph
+from meshwright.graph.operator_graph import Call, OperatorGraph
 from meshwright.graph.pieces import pieces, representative, splits_of
 
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from meshwright.base.units import BytesPerSecond, Seconds
+from meshwright.base.quantities import BytesPerSecond, Seconds
 from meshwright.calibrate.link_fit import rounded
-from meshwright.cluster.model import CommOverhead
+from meshwright.cluster.cluster import CommOverhead
 from meshwright.run.comm.communicator import Communicator
 
 SMALL, LARGE = 1 << 12, 1 << 23

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from meshwright.base.errors import InputError
 from meshwright.calibrate.link_fit import LinkMeasurements, contradictions, fitted
 from meshwright.calibrate.link_rates import measure_links, require_world
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.toml import dump_cluster
 from meshwright.run.health.consistency import digest
 from meshwright.run.launch.ranks import run_ranks

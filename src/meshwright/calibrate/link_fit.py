@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.base.units import BytesPerSecond, Seconds, format_bandwidth
+from meshwright.base.quantities import BytesPerSecond, Seconds, format_bandwidth
 from meshwright.calibrate.probes import (
     FittedLine,
     Pairs,
@@ -34,7 +34,7 @@ from meshwright.calibrate.probes import (
     pace,
     seconds_per_byte,
 )
-from meshwright.cluster.model import Cluster, CommOverhead, Level, Link
+from meshwright.cluster.cluster import Cluster, CommOverhead, Level, Link
 
 CONTRADICTION = 1.5
 """How much slower than the links tell transfers must be to say so."""

@@ -26,11 +26,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.calibrate.comm_overhead import Products, measure_comm_overhead
 from meshwright.calibrate.link_fit import LinkMeasurements, probes
 from meshwright.calibrate.probes import Pair, Pairs, firsts
-from meshwright.cluster.model import Cluster, CommOverhead
+from meshwright.cluster.cluster import Cluster, CommOverhead
 from meshwright.cost.backend import BACKENDS
 from meshwright.run.comm.communicator import Communicator
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.calibrate.operands import drawn
 from meshwright.calibrate.timing import seconds_of, timing_stream
-from meshwright.capture.execution.pieces import Operands, run_call
-from meshwright.cost.table import MeasuredCall
-from meshwright.graph.model import Call
+from meshwright.capture.execution.shard_kernels import Operands, run_call
+from meshwright.cost.profile_table import MeasuredCall
+from meshwright.graph.operator_graph import Call
 
 
 def measure_call(call: Call, device: torch.device, *, budget: Seconds) -> MeasuredCall:
     """Forward and backward seconds, each from readings that take about the budget.
 
-    >>> from meshwright.graph.model import Spec
+    >>> from meshwright.graph.operator_graph import Spec
     >>> x = Spec("float32", (8, 8))
     >>> relu = Call(kind="relu", inputs=(x,), outputs=(x,))
     >>> row = measure_call(relu, torch.device("cpu"), budget=Seconds(0.001))

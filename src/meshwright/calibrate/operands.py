@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from meshwright.capture.execution.pieces import Operands
+from meshwright.capture.execution.shard_kernels import Operands
 from meshwright.graph.counts import is_differentiable
 from meshwright.graph.expert_body import local_expert_count
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Wanted, integer, position, tensor
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 ONLY_FIRST = {
     *("cross_entropy_loss", "nll_loss", "nll_loss_nd", "mse_loss", "l1_loss", "smooth_l1_loss"),

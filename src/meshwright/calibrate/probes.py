@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.cluster.cluster import WHOLE, Cluster, Link
 
 Pair = tuple[int, int]
 """A transfer: who sends, who receives."""

@@ -18,11 +18,11 @@ import msgspec
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.calibrate.measure import measure_call
 from meshwright.calibrate.provenance import price_origin
-from meshwright.cost.table import Origin, PriceTable, format_header, format_row, parse_table
-from meshwright.graph.model import Call
+from meshwright.cost.profile_table import Origin, PriceTable, format_header, format_row, parse_table
+from meshwright.graph.operator_graph import Call
 
 Progress = Callable[[int, int, Call], None]
 """Told, before each call is measured, how many are done, how many there are, and which is next."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from meshwright.cost.table import Origin
+from meshwright.cost.profile_table import Origin
 
 
 def price_origin(device: torch.device, command: str, ranks: int | None = None) -> Origin:

@@ -18,7 +18,7 @@ from functools import cache, partial
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 
 Made = tuple[torch.Tensor, ...]
 Body = Callable[[Made], object]

@@ -21,17 +21,17 @@ from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.autograd_functions import as_operators
-from meshwright.capture.operators.names import leaf_names
+from meshwright.capture.operators.node_names import leaf_names
 from meshwright.capture.operators.source_lines import user_line
 from meshwright.capture.source.example import MODEL, Example
 from meshwright.capture.trace.data_reads import ValueRead, ValuesNeededError, values_needed
-from meshwright.capture.trace.modes import decides, differing, other_mode
-from meshwright.capture.trace.settings import (
+from meshwright.capture.trace.fingerprint import (
     changed_settings,
     constant_text,
     modules_of,
     settings_of,
 )
+from meshwright.capture.trace.modes import decides, differing, other_mode
 from meshwright.capture.trace.state_writes import (
     KEPT,
     LOST,
@@ -43,7 +43,7 @@ from meshwright.capture.trace.untraced import untraced
 from meshwright.capture.trace.user_backward import user_backward_checked
 from meshwright.capture.translation.branches import data_dependent_shape_error, decided, warnings_of
 from meshwright.capture.translation.program import graph_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.traced import Alike, Traced
 
 

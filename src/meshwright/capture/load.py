@@ -29,7 +29,7 @@ from torch.export import ExportedProgram
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.capture.export import Capture, captured
 from meshwright.capture.recognised.disagreeing import with_opaque_mismatches
 from meshwright.capture.recognised.independence import with_independent_samples
@@ -38,15 +38,15 @@ from meshwright.capture.recognised.mixtures import with_routed_experts
 from meshwright.capture.recognised.user_operators import with_definitions
 from meshwright.capture.source.example import Example
 from meshwright.capture.source.function import example_of_function, seeded
-from meshwright.capture.source.options import Source, parse_source
+from meshwright.capture.source.model_source import Source, parse_source
 from meshwright.capture.trace.tracing import has_values, silent
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.translation.program import graph_of
 from meshwright.capture.zoo import entry
-from meshwright.graph.check import check, unknown_kinds
-from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.unroll import is_recurrent, unrolled
+from meshwright.graph.validation import check, unknown_kinds
 
 TINY = "/tiny"
 NO_OPERATORS: Mapping[str, Definition] = MappingProxyType({})

@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from meshwright.base.errors import InputError
 from meshwright.capture.load import TINY, load_example
-from meshwright.capture.source.options import Source, parse_source
+from meshwright.capture.source.model_source import Source, parse_source
 from meshwright.capture.transformers.build import settings_of_class
 from meshwright.capture.transformers.inputs import example_inputs
 from meshwright.capture.zoo import entry

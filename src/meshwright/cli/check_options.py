@@ -97,8 +97,8 @@ def written(file: str | None, flags: str | None, degrees: Given, devices: int) -
     """What there is to check."""
     from meshwright.base.errors import InputError
     from meshwright.configs.megatron_flags import read_megatron
-    from meshwright.configs.torchtitan import read_torchtitan
     from meshwright.configs.torchtitan_python import read_torchtitan_python
+    from meshwright.configs.torchtitan_toml import read_torchtitan
 
     if flags is not None:
         return read_megatron(flags, devices)
@@ -160,7 +160,7 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
 
     import msgspec
 
-    from meshwright.baselines.degrees.config import ParallelConfig
+    from meshwright.baselines.degrees.parallel_config import ParallelConfig
     from meshwright.configs.written import Written, summed_by
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))

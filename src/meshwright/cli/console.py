@@ -53,7 +53,7 @@ def _break_names(table: Table, console: Console) -> None:
 
 def print_left_out(console: Console, total: int, top: int, noun: str) -> None:
     """Say how many lines of a table --top left out, if any."""
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
 
     if total > top:
         console.print(f"... {counted(total - top, f'more {noun}')} (--top)")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from meshwright.base.units import Bytes
-    from meshwright.cluster.model import Cluster
-    from meshwright.plan.model import Plan
+    from meshwright.base.quantities import Bytes
+    from meshwright.cluster.cluster import Cluster
     from meshwright.plan.options import Options
+    from meshwright.plan.plan import Plan
     from meshwright.search.budget import Budget
 
 EXPLAINING = 20
@@ -121,7 +121,7 @@ def chosen_place(out: str | None) -> str:
     from pathlib import Path
 
     from meshwright.base.errors import InputError
-    from meshwright.cli.options import require_output_path
+    from meshwright.cli.shared_options import require_output_path
     from meshwright.plan.file import looks_like_plan
     from meshwright.plan.island_plan import is_island_plan
 
@@ -136,7 +136,7 @@ def chosen_place(out: str | None) -> str:
 def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:
     """What a plan may hold on a device."""
     from meshwright.base.errors import InputError
-    from meshwright.base.units import format_bytes, parse_bytes
+    from meshwright.base.quantities import format_bytes, parse_bytes
 
     has = cluster.device.memory
     if text is None:
@@ -157,7 +157,7 @@ def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:
 
 def chosen_training(optimizer: str, mixed: bool) -> Options:
     """What the user decides about training."""
-    from meshwright.cli.options import chosen
+    from meshwright.cli.shared_options import chosen
     from meshwright.cost.memory import OPTIMIZERS
     from meshwright.plan.options import Options
 
@@ -196,7 +196,7 @@ def searches(budget: Budget) -> Budget | None:
     """Of a search's budget, what each search that explains its answer gets; none of a number of
     proposals, so that what it buys stays what it was.
     """
-    from meshwright.base.units import Seconds
+    from meshwright.base.quantities import Seconds
     from meshwright.search.budget import Budget
 
     return None if budget.seconds is None else Budget(seconds=Seconds(budget.seconds / EXPLAINING))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from meshwright.graph.notation import Definition
     from meshwright.rewrite.language.terms import Rule
-    from meshwright.rewrite.verify.verdict import Verdict
+    from meshwright.rewrite.verify.proof_verdict import Verdict
 
 OperatorsOption = Annotated[
     str | None, typer.Option("--operators", help="A file that defines further operators.")
@@ -29,7 +29,7 @@ def known_operators(operators: str | None) -> dict[str, Definition]:
 
 def defined_operators(operators: str | None) -> dict[str, Definition]:
     """The operators of a file."""
-    from meshwright.rewrite.library.reading import read_operators
+    from meshwright.rewrite.library.rule_files import read_operators
 
     return {} if operators is None else read_operators(operators)
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from meshwright.base.errors import InputError, nearest, shown
-from meshwright.cluster.islands import Island, IslandCluster, Machine, slowed, summed
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
+from meshwright.cluster.island_cluster import Island, IslandCluster, Machine, slowed, summed
 
 Path = tuple[int, ...]
 """The position in each level, outermost first; fewer than all levels: everything inside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import fields
 
-from meshwright.cluster.model import Device
+from meshwright.cluster.cluster import Device
 from meshwright.cluster.rates import Rates, Software
 
 TIMES = ("launch", "dispatch")

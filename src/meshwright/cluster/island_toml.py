@@ -14,9 +14,9 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.cluster.catalogue import catalogued, irregular_text
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.device_lines import quoted
-from meshwright.cluster.islands import Island, IslandCluster, Machine, slowed
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.island_cluster import Island, IslandCluster, Machine, slowed
 from meshwright.cluster.toml import (
     Table,
     device_of,

@@ -12,7 +12,7 @@ import math
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):

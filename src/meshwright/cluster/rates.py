@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import fields
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 
 SELECTIVE = 0.4
 """The share of saved tensors that torchtitan's selective checkpointing keeps (every other product

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import HIDDEN_EXCHANGE, HIDDEN_TENSOR, Software
 
 EAGER, COMPILED, MEGATRON = "eager", "compiled", "megatron"

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import fields, replace
 
 from meshwright.base.errors import InputError, nearest, shown
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     BytesPerSecond,
     Seconds,
     parse_bandwidth,
@@ -23,8 +23,8 @@ from meshwright.base.units import (
     parse_ops,
     parse_seconds,
 )
+from meshwright.cluster.cluster import Cluster, CommOverhead, Device, Duplex, Kind, Level, Link
 from meshwright.cluster.device_lines import TIMES, quoted, software_lines
-from meshwright.cluster.model import Cluster, CommOverhead, Device, Duplex, Kind, Level, Link
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.rates import JudgedSteps, Rates, Software
 

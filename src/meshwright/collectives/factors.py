@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from meshwright.base.integers import from_digits, to_digits
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.sharding.axes import IDLE, Axis
 from meshwright.sharding.layout import factors

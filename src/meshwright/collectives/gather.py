@@ -18,7 +18,7 @@ from itertools import combinations, pairwise, permutations
 from typing import NamedTuple
 
 from meshwright.base.integers import to_digits
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cost.alpha_beta import Pricer, cheapest_line
 from meshwright.cost.collective import Collective
 from meshwright.cost.pattern import Digit, PatternUse

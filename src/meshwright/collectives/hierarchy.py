@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import ROOT, Form, InsideGroup, Master, Parallel
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.sharding.axes import IDLE, axis_indices

@@ -18,7 +18,7 @@ from itertools import count
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.collectives.dsl import Program, ReductionInstruction
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.laws import Levels, State, apply, scattered

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from meshwright.collectives.lowering import Groups, LoweredStep, SharedStep
 from meshwright.cost.collective import Collective
-from meshwright.cost.traffic import ring_parts, sent_bytes
+from meshwright.cost.collective_bytes import ring_parts, sent_bytes
 
 Pieces = tuple[int, ...]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.base.errors import InputError, shown
 from meshwright.base.integers import parse_whole
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.lowering import lower_program, reduction_groups

@@ -18,18 +18,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.integers import divisors
-from meshwright.base.units import Bytes
-from meshwright.baselines.degrees.config import INNERMOST_FIRST, ParallelConfig
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
 from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
+from meshwright.baselines.degrees.parallel_config import INNERMOST_FIRST, ParallelConfig
 from meshwright.baselines.degrees.refusals import refusals
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.configs.written import Form, summed_by
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan, Prediction
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import SHARDS_GRADIENTS
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.sharding.layout import level_group_sizes
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from meshwright.baselines.degrees.config import PIPELINE_INSIDE, ParallelConfig
+from meshwright.baselines.degrees.parallel_config import PIPELINE_INSIDE, ParallelConfig
 from meshwright.configs.written import Form, summed_by
 
 Setting = tuple[str, str]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.configs.find_plan import fastest_recipe
 from meshwright.cost.backend import backend_named
 from meshwright.explain.explanation import Explained, Progress, explained
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
-from meshwright.search.find import memory_limit
+from meshwright.search.resolve import memory_limit
 
 
 def explain_plan(

@@ -13,24 +13,24 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.software import cluster_with_software
 from meshwright.configs.recipes import Recipes, recipes
 from meshwright.cost.backend import NCCL, Backend, backend_named
 from meshwright.cost.memory import Optimizer
 from meshwright.explain.confirm import warm_start_under_constraints
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
-from meshwright.search.find import cluster_of, graph_of, memory_limit, with_sequence
+from meshwright.search.joint.jit_warm_up import warm_up
 from meshwright.search.joint.phases import Progress
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.request.constraints import parse_constraints, with_degrees
 from meshwright.search.joint.request.question import Minimize, PlanRequest, PlanResult
-from meshwright.search.joint.warm import warm_up
+from meshwright.search.resolve import cluster_of, graph_of, memory_limit, with_sequence
 
 SHARE = 0.25
 """Of a budget in seconds, what the strategies of today may take of it."""

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.degrees.placed import Rows, rows_of
 from meshwright.baselines.degrees.refusals import refusals
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.software import running
 from meshwright.configs.better import ConfigTrial, ConfigTrials
 from meshwright.configs.changes import changes
@@ -27,7 +27,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
 from meshwright.explain.utilisation import occupancies
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import LAYERWISE
 from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.collective_table import CollectivePrices

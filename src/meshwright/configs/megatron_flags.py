@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import divisors, parse_whole
-from meshwright.baselines.degrees.config import (
+from meshwright.baselines.degrees.configured import virtual_stage_starts, with_virtual_stage_layers
+from meshwright.baselines.degrees.parallel_config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
     ParallelConfig,
 )
-from meshwright.baselines.degrees.configured import virtual_stage_starts, with_virtual_stage_layers
 from meshwright.cluster.rates import Software
 from meshwright.cluster.software import megatron_software
 from meshwright.configs.megatron_model import SIZES, model_source_of_flags, stated_sizes

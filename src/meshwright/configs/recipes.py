@@ -26,21 +26,21 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.roles import intra_machine_factors
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.layers import layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE, SHARDS_GRADIENTS, Options
+from meshwright.plan.plan import Plan
 from meshwright.search.candidate import Candidate
 from meshwright.sharding.layout import factors
 from meshwright.sharding.units import units

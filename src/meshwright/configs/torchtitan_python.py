@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from meshwright.base.errors import InputError
-from meshwright.configs.torchtitan import MODELS, read_tables
+from meshwright.configs.torchtitan_toml import MODELS, read_tables
 from meshwright.configs.written import Written
 
 POLICIES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "selective"}

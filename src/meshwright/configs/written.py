@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.cluster.rates import Software
 from meshwright.plan.options import SHARDS_GRADIENTS
 

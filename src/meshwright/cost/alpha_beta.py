@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.units import Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.backend import ALGORITHMS, NCCL, Algorithm, Backend, Phase
 from meshwright.cost.collective import Operation
 from meshwright.cost.flows import Round, busiest_part, rounds

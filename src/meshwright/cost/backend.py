@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cost.collective import Collective, Movement, Operation
-from meshwright.cost.traffic import SEGMENT
+from meshwright.cost.collective_bytes import SEGMENT
 
 Algorithm = Literal["ring", "tree", "best"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "best")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call
+from meshwright.graph.operator_graph import Call
 
 GROUPED = "_grouped_mm"
 
@@ -19,7 +19,7 @@ def extents_of(call: Call) -> dict[str, int]:
     sums over its window in every input channel. What is summed behind a softmax, as keys are, is
     no dim of one product.
 
-    >>> from meshwright.graph.model import Spec
+    >>> from meshwright.graph.operator_graph import Spec
     >>> x, w, y = Spec("float32", (8, 16, 3)), Spec("float32", (5, 3)), Spec("float32", (8, 16, 5))
     >>> extents_of(Call(kind="linear", inputs=(x, w), outputs=(y,)))
     {'rows': 128, 'parameter': 5, 'reduction': 3}
@@ -59,7 +59,7 @@ def group_count(call: Call) -> int:
 def convolution_window(call: Call) -> int:
     """How many elements of each input channel a convolution sums up; 1 for all else.
 
-    >>> from meshwright.graph.model import Spec
+    >>> from meshwright.graph.operator_graph import Spec
     >>> x, w, y = (Spec("float32", shape) for shape in ((8, 3, 9, 9), (5, 3, 7, 7), (8, 5, 3, 3)))
     >>> convolution_window(Call(kind="conv2d", inputs=(x, w), outputs=(y,)))
     49

@@ -9,7 +9,7 @@ import msgspec
 from meshwright.cost.memory import Memory, Optimizer, training_memory
 from meshwright.graph.counts import backward_counts, forward_counts
 from meshwright.graph.layers import LayerRepeat, layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 
 
 class ModelFigures(msgspec.Struct, frozen=True, kw_only=True):

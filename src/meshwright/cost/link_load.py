@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from meshwright.cluster.model import Cluster, Kind, Level, Link
+from meshwright.cluster.cluster import Cluster, Kind, Level, Link
 from meshwright.cost.flows import InnerFlows, LevelFlows, PortFlows, Round
 from meshwright.cost.pattern import Digit, Pattern, concurrent, group_positions, members
 

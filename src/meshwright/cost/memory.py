@@ -17,11 +17,11 @@ from typing import Literal, get_args
 
 import msgspec
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.counts import input_needs_grad, tensors_requiring_grad, view_bases
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layers
-from meshwright.graph.model import ITEM_BYTES, Operator, OperatorGraph
+from meshwright.graph.operator_graph import ITEM_BYTES, Operator, OperatorGraph
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)

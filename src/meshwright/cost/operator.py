@@ -25,14 +25,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.base.units import Seconds
-from meshwright.cluster.model import Device
+from meshwright.base.quantities import Seconds
+from meshwright.cluster.cluster import Device
 from meshwright.cluster.rates import Rates
 from meshwright.cost.extents import GROUPED, convolution_window, extents_of, group_count
-from meshwright.cost.table import MeasuredCall, PriceTable
+from meshwright.cost.profile_table import MeasuredCall, PriceTable
 from meshwright.graph.counts import Counts, backward, forward, is_differentiable
 from meshwright.graph.families import family_of
-from meshwright.graph.model import ITEM_BYTES, Call, Value
+from meshwright.graph.operator_graph import ITEM_BYTES, Call, Value
 from meshwright.graph.pieces import representative
 
 DEFAULT = Rates()
@@ -319,7 +319,7 @@ def _ratio(measured: Seconds | None, estimated: Seconds) -> float:
 def all_gradients(call: Call) -> tuple[bool, ...]:
     """Gradients for every input that can have one.
 
-    >>> from meshwright.graph.model import Spec
+    >>> from meshwright.graph.operator_graph import Spec
     >>> table, rows = Spec("float32", (10, 4)), Spec("int64", (3,))
     >>> all_gradients(Call(kind="embedding", inputs=(table, rows), outputs=()))
     (True, False)

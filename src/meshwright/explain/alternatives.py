@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.plan.model import Plan
 from meshwright.plan.options import SHARDS_GRADIENTS
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, level_group_sizes
 from meshwright.sharding.unit import SAMPLE, OpGroup
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, format_bytes
+from meshwright.base.quantities import Seconds, format_bytes
 from meshwright.cost.backend import backend_named
 from meshwright.explain.decisions import Decision
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan, whole
 from meshwright.search.joint.request.constraints import (

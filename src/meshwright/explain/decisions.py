@@ -18,17 +18,17 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds, format_bytes, format_seconds
+from meshwright.base.quantities import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.collectives import dsl
 from meshwright.cost.collective import Collective
 from meshwright.cost.operator import OperatorPricer
 from meshwright.explain.alternatives import alternatives
 from meshwright.explain.counterfactuals import CounterfactualTrials, OpGroupClass, classes
-from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
+from meshwright.simulate.collective_implementations import CollectiveWay
 from meshwright.simulate.collective_table import NANO, CollectivePrices
-from meshwright.simulate.collective_ways import CollectiveWay
-from meshwright.simulate.moves import EdgeCollective, moves, ways_by_level
+from meshwright.simulate.listed_collectives import EdgeCollective, moves, ways_by_level
 from meshwright.simulate.simulation import simulate
 
 WORK = 50_000_000

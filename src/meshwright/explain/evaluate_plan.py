@@ -10,18 +10,18 @@ from __future__ import annotations
 import time
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.baselines import applied
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.backend import backend_named
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.request.question import PlanRequest, PlanResult
 from meshwright.search.joint.trials.optimality import TIGHT
-from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.reduction_choice import with_programs
 from meshwright.simulate.simulation import prices_of, simulate
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from meshwright.base.quantities import Bytes, format_seconds
 from meshwright.base.sheet import Sheet, printed
-from meshwright.base.units import Bytes, format_seconds
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.tables import pricer_of
 from meshwright.explain.confirm import confirm_decisions
 from meshwright.explain.critical_path import critical_path
@@ -37,10 +37,10 @@ from meshwright.explain.replan import Known, Replanned, changes_not_replanned, r
 from meshwright.explain.step_parts import StepParts, step_parts
 from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
+from meshwright.search.joint.jit_warm_up import TINY
 from meshwright.search.joint.request.question import PlanResult, Stopped
-from meshwright.search.joint.warm import TINY
 from meshwright.simulate.simulation import Simulation, prices_of, simulate
 
 Progress = Callable[[float, str], None]

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster, Link
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster, Link
 from meshwright.collectives import dsl
 from meshwright.explain.critical_path import PathPiece
 from meshwright.explain.path_breakdown import PathPart, by_category, dealt, purpose, stretches
@@ -23,11 +23,11 @@ from meshwright.explain.utilisation import is_op_group_pass, occupancies
 from meshwright.graph.counts import backward, forward
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.unit import Member
+from meshwright.simulate.collective_implementations import CollectiveWay
 from meshwright.simulate.collective_table import NANO
-from meshwright.simulate.collective_ways import CollectiveWay
 from meshwright.simulate.host import LAUNCH
+from meshwright.simulate.listed_collectives import moves, ways_by_level
 from meshwright.simulate.memory.shard_bytes import degrees
-from meshwright.simulate.moves import moves, ways_by_level
 from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import Simulation
 

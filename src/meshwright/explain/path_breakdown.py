@@ -14,13 +14,13 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.explain.critical_path import PathPiece
 from meshwright.explain.utilisation import is_op_group_pass
 from meshwright.graph.layers import first_copies
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.host import LAUNCH
-from meshwright.simulate.moves import moves, ways_by_level
+from meshwright.simulate.listed_collectives import moves, ways_by_level
 from meshwright.simulate.simulation import Simulation
 
 K = TypeVar("K", bound=Hashable)

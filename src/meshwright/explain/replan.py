@@ -25,18 +25,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, plural
+from meshwright.base.quantities import Bytes, plural
 from meshwright.cluster.catalogue import catalogue_names, catalogued
-from meshwright.cluster.model import Cluster, Device
+from meshwright.cluster.cluster import Cluster, Device
 from meshwright.cost.backend import backend_named
 from meshwright.explain.what_if import Improvement
 from meshwright.graph.batch import with_batch
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.search.budget import Budget
-from meshwright.search.find import graph_of, with_sequence
 from meshwright.search.joint.planner import best_plan, whole
 from meshwright.search.joint.request.question import PlanRequest, PlanResult
+from meshwright.search.resolve import graph_of, with_sequence
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.simulation import simulate

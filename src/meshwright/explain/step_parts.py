@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.explain.critical_path import critical_path
 from meshwright.explain.utilisation import is_op_group_pass
 from meshwright.simulate.collective_table import NANO

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.host import LAUNCH
 from meshwright.simulate.problem import StepModel

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     Bytes,
     BytesPerSecond,
     OpsPerSecond,
@@ -32,10 +32,10 @@ from meshwright.base.units import (
     format_bytes,
     plural,
 )
-from meshwright.cluster.model import Cluster, Device, Level
+from meshwright.cluster.cluster import Cluster, Device, Level
 from meshwright.graph.batch import with_batch
-from meshwright.plan.model import Plan, Prediction
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.simulate.simulation import simulate
 
 MORE = 2

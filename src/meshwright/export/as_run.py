@@ -14,14 +14,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
-from meshwright.cluster.model import Cluster
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import Software
 from meshwright.cluster.software import megatron_software, running
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
+from meshwright.configs.torchtitan_toml import read_torchtitan
 from meshwright.configs.written import Written, settled
 from meshwright.export.exported import TARGETS, Files
 from meshwright.plan.options import LAYERWISE

@@ -13,15 +13,15 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.baselines.degrees.config import (
+from meshwright.baselines.degrees.parallel_config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
     Axis,
     ParallelConfig,
 )
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan, Prediction
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Schedule
+from meshwright.plan.plan import Plan, Prediction
 
 Files = dict[str, str]
 """Texts by name."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from meshwright.baselines.degrees.config import Axis
+from meshwright.baselines.degrees.parallel_config import Axis
 from meshwright.export.exported import ExportWriting, Files
-from meshwright.export.ranks import machine_level
-from meshwright.plan.model import Plan
+from meshwright.export.rank_files import machine_level
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import IDLE, REPLICA, factors
 
 SCRIPT = '''{head}

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.export.exported import ExportWriting, Files
-from meshwright.export.ranks import gpus_of
+from meshwright.export.rank_files import gpus_of
 
 HALF = {"bfloat16": "bf16", "float16": "fp16"}
 """What the libraries call 16-bit numbers."""

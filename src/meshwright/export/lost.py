@@ -8,15 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from meshwright.base.units import counted, format_bytes
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import counted, format_bytes
 from meshwright.baselines.degrees.configured import layers_per_virtual_stage
 from meshwright.baselines.degrees.facts import layer_starts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
 from meshwright.export.uniform import runs_of
-from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import matrix
 
 Over = frozenset[int]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import layers_per_virtual_stage
-from meshwright.cluster.model import Cluster
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
+from meshwright.cluster.cluster import Cluster
 from meshwright.configs.changes import settings
-from meshwright.export.dims import Dims, transformer_dims
 from meshwright.export.exported import ExportWriting, Files
-from meshwright.export.ranks import gpus_of
+from meshwright.export.hyperparameters import Dims, transformer_dims
+from meshwright.export.rank_files import gpus_of
 
 HALF = {"bfloat16": "--bf16", "float16": "--fp16"}
 

@@ -16,13 +16,13 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import cuts_of
 from meshwright.baselines.degrees.facts import layer_starts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.layers import layers
-from meshwright.graph.model import Operator, OperatorGraph, Parameter
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import IDLE, REPLICA
 
 Style = Literal["columns", "rows", "table", "flat_table", "head"]

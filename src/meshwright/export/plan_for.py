@@ -21,12 +21,12 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts
 from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, Judge, search_grid
+from meshwright.baselines.degrees.parallel_config import Axis, ParallelConfig
 from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.configs.find_plan import recipes_for
@@ -35,18 +35,19 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
 from meshwright.export.as_run import machine_of, software_of, with_target_defaults
-from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import Target, target_named
-from meshwright.export.fit import fitted
+from meshwright.export.hyperparameters import transformer_dims
 from meshwright.export.modules import stages_of, supports_sequence_parallel, tensor_styles
+from meshwright.export.projection import fitted
 from meshwright.export.uniform import Uniform, uniform_of
 from meshwright.export.write import known_facts
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan
 from meshwright.plan.options import LAYERWISE, Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate, pareto_front
-from meshwright.search.joint.moves.degrees import choices, refuse_degrees
+from meshwright.search.joint.jit_warm_up import warm_up
+from meshwright.search.joint.moves.held_degrees import choices, refuse_degrees
 from meshwright.search.joint.phases import Progress, SearchStatus
 from meshwright.search.joint.request.constraints import MICRO_BATCHES
 from meshwright.search.joint.request.constraints import option as fixed_option
@@ -58,7 +59,6 @@ from meshwright.search.joint.request.question import (
 )
 from meshwright.search.joint.request.violations import violations
 from meshwright.search.joint.trials.clock import Clock
-from meshwright.search.joint.warm import warm_up
 from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
@@ -84,7 +84,7 @@ def plan_for(
     """The best plan that a target can say.
 
     >>> from meshwright.capture.load import load_model
-    >>> from meshwright.cluster.model import Cluster
+    >>> from meshwright.cluster.cluster import Cluster
     >>> laptop = Cluster.named("laptop")
     >>> graph = load_model("zoo:lenet/tiny", 8).graph
     >>> question = PlanRequest(graph=graph, cluster=laptop, memory=laptop.device.memory)

@@ -14,15 +14,14 @@ import math
 import textwrap
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.facts import layer_starts
+from meshwright.baselines.degrees.parallel_config import Axis, ParallelConfig
 from meshwright.capture.standalone import Standalone, standalone
-from meshwright.export import pytorch_steps as steps_text
-from meshwright.export import pytorch_tensor_text as tensor_text
-from meshwright.export import pytorch_text as text
-from meshwright.export import pytorch_weights_text as weights_text
+from meshwright.export import pytorch_fsdp_steps as fsdp_steps
+from meshwright.export import pytorch_init_template as init_template
+from meshwright.export import pytorch_template as text
+from meshwright.export import pytorch_tp_template as tp_template
 from meshwright.export.exported import ExportWriting, Files
-from meshwright.export.fit import sharded_factors
 from meshwright.export.modules import (
     Style,
     layer_modules,
@@ -32,10 +31,11 @@ from meshwright.export.modules import (
     tensor_styles,
     tied,
 )
-from meshwright.export.pytorch_steps import DataSteps, fsdp_collective_steps
-from meshwright.export.ranks import gpus_of
+from meshwright.export.projection import sharded_factors
+from meshwright.export.pytorch_fsdp_steps import DataSteps, fsdp_collective_steps
+from meshwright.export.rank_files import gpus_of
 from meshwright.graph.batch import samples_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.sharding.layout import factors
 
 NAME = "train_plan.py"
@@ -81,13 +81,13 @@ def write_pytorch(writing: ExportWriting) -> Files:
         _imports(writing),
         _constants(writing),
         _build(writing),
-        weights_text.EMPTY if _model(writing).empty else "",
-        weights_text.WEIGHTS,
+        init_template.EMPTY if _model(writing).empty else "",
+        init_template.WEIGHTS,
         _mesh(writing),
         text.MATCHED if config.tensor > 1 or (_sharded(config) and config.pipeline == 1) else "",
         *(_tensor(writing) if config.tensor > 1 else ()),
         text.RECOMPUTE if config.recompute else "",
-        steps_text.TEXT if _in_steps(writing) else "",
+        fsdp_steps.TEXT if _in_steps(writing) else "",
         _shard(writing) if _sharded(config) else "",
         _stage(config) if config.pipeline > 1 else "",
         text.BATCH,
@@ -181,7 +181,7 @@ def _constants(writing: ExportWriting) -> str:
         held = [machine[factor] for factor in _sharded_factors(writing)]
         levels = writing.plan.cluster.levels
         lines.append(
-            steps_text.CONSTANTS.format(
+            fsdp_steps.CONSTANTS.format(
                 sizes=tuple(size for _, size in held),
                 words=" x ".join(f"{levels[level].name} {size}" for level, size in held),
                 scatter=steps.scatter,
@@ -280,24 +280,24 @@ def _tensor(writing: ExportWriting) -> tuple[str, ...]:
     ]
     ties, gathered = tied(writing.graph), module_styles.gathered
     tables = tuple(name for name, style in module_styles.styles.items() if style in TABLE_STYLES)
-    piece = tensor_text.TENSOR.format(
+    piece = tp_template.TENSOR.format(
         sequence="; hidden states are cut along positions between them" if config.sequence else "",
         styles="\n".join(styles),
-        gathered=tensor_text.GATHERED.format(patterns=gathered) if gathered else "",
-        settled=tensor_text.SETTLED.format(patterns=tables) if tables else "",
-        locally=tensor_text.LOCALLY.format(patterns=module_styles.local)
+        gathered=tp_template.GATHERED.format(patterns=gathered) if gathered else "",
+        settled=tp_template.SETTLED.format(patterns=tables) if tables else "",
+        locally=tp_template.LOCALLY.format(patterns=module_styles.local)
         if module_styles.local
         else "",
-        skipped=tensor_text.SKIPPED if module_styles.local else "",
-        tied=tensor_text.TIED.format(names=ties) if ties else "",
+        skipped=tp_template.SKIPPED if module_styles.local else "",
+        tied=tp_template.TIED.format(names=ties) if ties else "",
     )
     uses_whole = gathered or module_styles.local
     return (
-        tensor_text.WHOLE if uses_whole else "",
-        tensor_text.SETTLED_FUNCTION if tables else "",
-        tensor_text.LOCAL if module_styles.local else "",
+        tp_template.WHOLE if uses_whole else "",
+        tp_template.SETTLED_FUNCTION if tables else "",
+        tp_template.LOCAL if module_styles.local else "",
         piece,
-        tensor_text.COMPUTING,
+        tp_template.COMPUTING,
     )
 
 
@@ -332,7 +332,7 @@ def _shard(writing: ExportWriting) -> str:
         policy=policy,
         layers=text.LAYERS_OF_STAGE if config.pipeline > 1 else text.LAYERS_OF_MODEL,
         again=text.AGAIN if config.pipeline > 1 and config.zero == 3 else "",
-        steps=steps_text.COMMUNICATION if _in_steps(writing) else "",
+        steps=fsdp_steps.COMMUNICATION if _in_steps(writing) else "",
     ).replace('mesh[("replicate", "shard")]', 'mesh["replicate", "shard"]')
 
 
@@ -351,7 +351,7 @@ def _training(writing: ExportWriting) -> str:
         parameters += ", foreach=False"  # parameters have more than one mesh
     optimizer = OPTIMIZERS[config.optimizer].format(parameters)
     dtype = "torch.float32" if config.mixed else f"torch.{_dtype(writing.graph)}"
-    how = weights_text.BUILDING if _model(writing).empty else weights_text.BUILDING_WHOLE
+    how = init_template.BUILDING if _model(writing).empty else init_template.BUILDING_WHOLE
     building = how.format(loss="loss" if pipeline else "self.loss")
     if pipeline:
         return text.TRAIN_PIPELINE.format(

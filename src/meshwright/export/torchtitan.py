@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import cuts_of
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.configs.changes import settings
-from meshwright.export.dims import Dims, transformer_dims
 from meshwright.export.exported import ExportWriting, Files
+from meshwright.export.hyperparameters import Dims, transformer_dims
 
 UNKNOWN = "YOUR_MODEL"
 """torchtitan knows no model of this name, and says so when it starts."""

@@ -25,13 +25,13 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.baselines.degrees.config import INNERMOST_FIRST, Axis, ParallelConfig
 from meshwright.baselines.degrees.configured import with_virtual_stage_layers
 from meshwright.baselines.degrees.facts import EXPERT, Facts, layer_starts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import INNERMOST_FIRST, Axis, ParallelConfig
 from meshwright.baselines.degrees.refusals import divisibility_problems
 from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, work
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import IDLE, REPLICA
 from meshwright.sharding.unit import OpGroup
 

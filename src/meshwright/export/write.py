@@ -15,12 +15,12 @@ from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.collective import Collective
 from meshwright.export.as_run import as_run, machine_of
-from meshwright.export.dims import transformer_dims
 from meshwright.export.exported import Exported, ExportWriting, Files, target_named
-from meshwright.export.fit import Fitted, devices_by_rank, fitted, sharded_factors
+from meshwright.export.header_comments import comment, head
+from meshwright.export.hyperparameters import transformer_dims
 from meshwright.export.jax_mesh import indivisible_parameters, write_jax
 from meshwright.export.libraries import HALF, write_accelerate, write_deepspeed
 from meshwright.export.lost import Over, lost_plan_settings, lost_stages
@@ -31,14 +31,14 @@ from meshwright.export.modules import (
     supports_sequence_parallel,
     tensor_styles,
 )
+from meshwright.export.projection import Fitted, devices_by_rank, fitted, sharded_factors
 from meshwright.export.pytorch import write_pytorch
-from meshwright.export.pytorch_steps import fsdp_collective_steps
-from meshwright.export.ranks import check_script, gpus_of, host_file, rank_file
-from meshwright.export.settings import comment, head
+from meshwright.export.pytorch_fsdp_steps import fsdp_collective_steps
+from meshwright.export.rank_files import check_script, gpus_of, host_file, rank_file
 from meshwright.export.torchtitan import UNKNOWN, torchtitan_flavor, write_torchtitan
 from meshwright.export.uniform import Uniform, uniform_of
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 from meshwright.simulate.simulation import prices_of, simulate
 
 WRITERS: Mapping[str, Callable[[ExportWriting], Files]] = {

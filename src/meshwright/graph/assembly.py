@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from meshwright.graph.family import position
-from meshwright.graph.model import Attributes, Operator, OperatorGraph, Tensor
+from meshwright.graph.operator_graph import Attributes, Operator, OperatorGraph, Tensor
 
 Names = tuple[str, ...]
 Dims = tuple[tuple[str, int], ...]

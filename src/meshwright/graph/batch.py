@@ -20,11 +20,11 @@ from fractions import Fraction
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.graph.check import check
 from meshwright.graph.families import family_of
 from meshwright.graph.family import ShapeError, Split
-from meshwright.graph.model import Call, Operator, OperatorGraph, Spec, Tensor
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Spec, Tensor
 from meshwright.graph.pieces import piece_of, splits_of
+from meshwright.graph.validation import check
 
 SAMPLE = "sample"
 

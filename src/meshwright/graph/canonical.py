@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
 
 _Mark = TypeVar("_Mark", int, str)
 _Marking = Callable[[Hashable], _Mark]

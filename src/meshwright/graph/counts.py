@@ -19,10 +19,10 @@ from functools import lru_cache
 import msgspec
 
 from meshwright.base.once import once
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Family, Wanted
-from meshwright.graph.model import Call, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph
 
 
 class Counts(msgspec.Struct, frozen=True):

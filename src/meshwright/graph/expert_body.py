@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from meshwright.graph.family import ShapeError, Wanted
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 from meshwright.graph.text import format_attributes, parse_attributes
 
 ROWS, IDS, ENDS = "rows", "ids", "ends"

@@ -29,8 +29,8 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.base.units import Bytes
-from meshwright.graph.model import Attributes, Call, Spec, Value
+from meshwright.base.quantities import Bytes
+from meshwright.graph.operator_graph import Attributes, Call, Spec, Value
 
 Role = Literal["sample", "attribute", "parameter", "reduction"]
 

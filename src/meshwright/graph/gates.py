@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from meshwright.graph.families.recurrent import gates_of
-from meshwright.graph.model import Operator, OperatorGraph, Parameter
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter
 
 
 def with_gates(graph: OperatorGraph) -> OperatorGraph:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.once import once
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
 
 Tokens = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ import msgspec
 from meshwright.base.errors import InputError
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Family, Split, replaced
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 PLACES = ("first", "first_row", "first_class", "first_key", "first_hidden")
 """Attributes that say where a piece lies: pieces that differ in nothing else cost the same."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.graph.layers import LayerRepeat, layers
-from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter, Tensor
 
 
 def with_layers(graph: OperatorGraph, count: int) -> OperatorGraph:

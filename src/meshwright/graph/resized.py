@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import Operator, OperatorGraph, Tensor, Value
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Tensor, Value
 
 LEAST = 11
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from meshwright.graph.model import Attributes, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Attributes, Operator, OperatorGraph
 
 MEAN = 3
 """Where a call has its running mean among its inputs; the running variance is the next."""

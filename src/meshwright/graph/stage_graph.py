@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter, Tensor
 
 GATE, RESULT = "stage-gate", "stage-loss"
 

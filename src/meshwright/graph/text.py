@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.graph.model import (
+from meshwright.graph.operator_graph import (
     NAME,
     Attributes,
     Guard,

@@ -30,7 +30,7 @@ from meshwright.graph.assembly import Assembly, Names, resized
 from meshwright.graph.families import family_of
 from meshwright.graph.families.recurrent import Recurrent
 from meshwright.graph.family import integer, replaced
-from meshwright.graph.model import Attributes, Call, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Attributes, Call, Operator, OperatorGraph
 
 
 def unrolled(graph: OperatorGraph, steps: int | None = None) -> OperatorGraph:

@@ -24,7 +24,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.families.attention import KINDS as ATTENTION
 from meshwright.graph.families.losses import KINDS as LOSSES
 from meshwright.graph.families.recurrent import KINDS as RECURRENT
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 
 MIXING = {*ATTENTION, *RECURRENT, "softmax", "_softmax"}
 """Kinds of operators by which positions of a sequence meet."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from meshwright.base.integers import from_digits
 from meshwright.lower.bundles import bucketed, bundles, layers_of
-from meshwright.lower.machine import MeshSizes
+from meshwright.lower.device_mesh import MeshSizes
 from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.parameter_axes import parameter_axes, shard_dim
 from meshwright.sharding.states import PARTIAL, is_at

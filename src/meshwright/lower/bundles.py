@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from meshwright.graph.layers import layer_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import LAYERWISE
 from meshwright.sharding.states import gradient_needed
 from meshwright.sharding.unit import BoundaryTensor, OpGroup

@@ -17,9 +17,9 @@ from functools import cache
 from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
-from meshwright.cost.traffic import sent_bytes
-from meshwright.lower.machine import Coordinates, MeshSizes
-from meshwright.plan.model import Plan
+from meshwright.cost.collective_bytes import sent_bytes
+from meshwright.lower.device_mesh import Coordinates, MeshSizes
+from meshwright.plan.plan import Plan
 
 Numbers = tuple[int, ...]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.lower.machine import Coordinates
+from meshwright.lower.device_mesh import Coordinates
 from meshwright.lower.script import Script
 
 Rows = frozenset[int]

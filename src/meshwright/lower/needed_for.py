@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 
 
 def ancestor_operators(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, full, overlap, shape_of
-from meshwright.lower.machine import Coordinates
+from meshwright.lower.device_mesh import Coordinates
 from meshwright.lower.script import Script
 
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import hull, shape_of, within
-from meshwright.lower.machine import Coordinates, MeshSizes
-from meshwright.lower.tasks import Samples, Tasks, samples_of
+from meshwright.lower.device_mesh import Coordinates, MeshSizes
+from meshwright.lower.shard_tasks import Samples, Tasks, samples_of
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import Step, transfer
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.states import (
     WHOLE,

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.transfers import Exchange, GroupCollective
 from meshwright.sharding.layout import Layout
@@ -71,9 +71,9 @@ class ParallelEdge(NamedTuple):
 def written(parallel: ParallelGraph) -> str:
     """The graph as text, in an order in which it can run.
 
-    >>> from meshwright.cluster.model import Cluster
+    >>> from meshwright.cluster.cluster import Cluster
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.plan.model import Plan
+    >>> from meshwright.plan.plan import Plan
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=8, i=4]
     ... parameter w: float32[o=6, i=4]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from meshwright.lower.schedule import Pass, order
 from meshwright.lower.stage_runs import StageRun, runs_of, stages_of
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 
 
 class ScheduleSlot(NamedTuple):

@@ -28,7 +28,7 @@ from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.prefetch import BucketUse, stays
 from meshwright.lower.schedule_merge import ScheduleSlot, turns
 from meshwright.lower.segments import Segment, segments
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 
 Kind = Literal["Run", "Reverse", "Carry", "Bring", "Gather", "Drop", "Settle"]
 

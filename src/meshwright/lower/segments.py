@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.schedule_merge import parts_of
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from meshwright.base.integers import from_digits
 from meshwright.graph.pieces import Box
-from meshwright.lower.machine import Coordinates, MeshSizes, is_present
+from meshwright.lower.device_mesh import Coordinates, MeshSizes, is_present
 from meshwright.sharding.states import PARTIAL, WHOLE, States
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from meshwright.graph.expert_body import OPERANDS, local_expert_count
 from meshwright.graph.family import Wanted, tensor
-from meshwright.graph.model import ITEM_BYTES, Call
+from meshwright.graph.operator_graph import ITEM_BYTES, Call
 
 COUNT = ITEM_BYTES["int64"]
 """Bytes of the number of rows of one expert."""

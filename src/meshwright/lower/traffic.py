@@ -17,14 +17,14 @@ from functools import cache
 from typing import assert_never
 
 from meshwright.cost.collective import Collective
-from meshwright.graph.model import ITEM_BYTES
+from meshwright.graph.operator_graph import ITEM_BYTES
 from meshwright.lower.boxes import elements, shape_of
 from meshwright.lower.buckets import Bucket, BucketParameter
 from meshwright.lower.chains import DeviceChains, sent, sent_bytes_of_tensor
-from meshwright.lower.reductions import Numbers, Reductions
+from meshwright.lower.gradient_sums import GradientSum, alone, gathered, sums
+from meshwright.lower.reduction_recipes import Numbers, Reductions
 from meshwright.lower.script import Instruction, Kind, Script
-from meshwright.lower.sums import GradientSum, alone, gathered, sums
-from meshwright.lower.tasks import Tasks
+from meshwright.lower.shard_tasks import Tasks
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.tokens import all_to_all_bytes
 from meshwright.lower.transfers import Exchange, GroupCollective, Step, sent_boxes
@@ -39,9 +39,9 @@ def sent_bytes_of(script: Script, device: int) -> int:
 def sent_bytes_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
     """What a device sends in a step of training, by kind of instruction.
 
-    >>> from meshwright.cluster.model import Cluster
+    >>> from meshwright.cluster.cluster import Cluster
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.plan.model import Plan
+    >>> from meshwright.plan.plan import Plan
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=8, i=4]
     ... parameter w: float32[o=6, i=4]

@@ -24,7 +24,7 @@ from meshwright.base.integers import set_bits
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import overlap
-from meshwright.lower.machine import Coordinates, MeshSizes
+from meshwright.lower.device_mesh import Coordinates, MeshSizes
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.sharding.reshard import (
     ALL_GATHER,

@@ -15,14 +15,14 @@ import msgspec
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.files import write_atomically
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective
-from meshwright.graph.check import check
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import VERSION, Plan, PlannedChain, PlannedReduction
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.graph.validation import check
 from meshwright.plan.options import Options
+from meshwright.plan.plan import VERSION, Plan, PlannedChain, PlannedReduction
 
 STEPWISE = tuple(
     collective.value for collective in Collective if collective is not Collective.ALL_REDUCE

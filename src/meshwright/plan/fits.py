@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 
 from meshwright.base.errors import InputError, shown
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 
 
 def require_cluster(plan: Plan, cluster: Cluster) -> None:

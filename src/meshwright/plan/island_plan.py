@@ -22,17 +22,17 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.files import write_atomically
+from meshwright.base.quantities import Bytes, Seconds, counted, format_bytes, format_seconds
 from meshwright.base.sheet import Sheet, printed
-from meshwright.base.units import Bytes, Seconds, counted, format_bytes, format_seconds
-from meshwright.cluster.islands import IslandCluster, levels_text
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
+from meshwright.cluster.island_cluster import IslandCluster, levels_text
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import backend_named
 from meshwright.graph.batch import samples_of
-from meshwright.graph.model import Parameter
+from meshwright.graph.operator_graph import Parameter
 from meshwright.graph.stage_graph import GATE
 from meshwright.plan.file import MAKE, parse_plan, plan_bytes
-from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.plan import Plan, Prediction
 
 VERSION = 1
 KEY = "meshwright_island_plan"

@@ -11,10 +11,10 @@ import msgspec
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import require_whole
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.cost.memory import OPTIMIZERS, Optimizer
 from meshwright.graph.layers import recomputed_layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from rich.table import Table
 
 from meshwright.base.integers import from_digits
-from meshwright.base.units import counted
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import counted
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.utilisation import TimeSpent, time_by_op_group
 from meshwright.graph.layers import layer_of
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.sharding.layout import IDLE, Layout, factors
 from meshwright.sharding.unit import OpGroup
 from meshwright.simulate.simulation import Simulation

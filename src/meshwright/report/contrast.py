@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.base.units import Seconds, counted, format_gibibytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Seconds, counted, format_gibibytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.explain.critical_path import PathPiece, critical_path
 from meshwright.explain.exposed import collective_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.graph.layers import first_copies
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import LAYERWISE
+from meshwright.plan.plan import Plan
 from meshwright.report.annotated import by_level, op_group_range, roles_without_coordinates
 from meshwright.report.outline import stages_of
 from meshwright.report.predictions import describe_machine

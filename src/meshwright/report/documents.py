@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from meshwright.cluster.islands import Machine
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
+from meshwright.cluster.island_cluster import Machine
 from meshwright.collectives.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
 from meshwright.sharding.placement import Placement

@@ -19,12 +19,12 @@ from itertools import product
 import msgspec
 
 from meshwright.base.once import once
-from meshwright.base.units import counted
+from meshwright.base.quantities import counted
 from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import work
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.report.blocks import describe_blocks
 from meshwright.report.documents import Document
 from meshwright.sharding.layout import IDLE, REPLICA, Layout

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from meshwright.base.units import Bytes, format_gibibytes, format_rate, format_seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, format_gibibytes, format_rate, format_seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.software import describe_software
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Held, Plan, Prediction
-from meshwright.report.bands import band_document
+from meshwright.plan.plan import Held, Plan, Prediction
+from meshwright.report.band_text import band_document
 from meshwright.report.documents import Document
-from meshwright.report.tables import new_table
-from meshwright.report.throughput import (
+from meshwright.report.terminal_tables import new_table
+from meshwright.report.throughput_text import (
     mfu_cell,
     rate,
     throughput_document,

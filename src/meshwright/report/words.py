@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     Seconds,
     format_bytes,
     format_count,
@@ -25,7 +25,7 @@ from meshwright.collectives.dsl import (
     Program,
     ReductionInstruction,
 )
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.search.rank import RankedPlacement, ReductionPrice
 from meshwright.sharding.placement import Placement
 

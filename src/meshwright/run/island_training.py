@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, counted
-from meshwright.capture.execute import values_of
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.base.quantities import Seconds, counted
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.capture.reference_executor import values_of
 from meshwright.capture.source.function import loaded_function
-from meshwright.capture.source.options import parse_source
+from meshwright.capture.source.model_source import parse_source
 from meshwright.graph.batch import with_samples
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.stage_graph import GATE
 from meshwright.plan.island_plan import IslandPlan
 from meshwright.run.health.watchdog import LIMIT

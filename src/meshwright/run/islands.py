@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, counted
+from meshwright.base.quantities import Seconds, counted
 from meshwright.graph.batch import sample_dims
 from meshwright.plan.island_plan import IslandPart, IslandPlan
 from meshwright.run.exec.across_islands import Across, Members
 from meshwright.run.health.watchdog import LIMIT, Watchdog
+from meshwright.run.island_stages import OnStages, parallelize_stages
 from meshwright.run.module import Parallelized, parallelize
-from meshwright.run.stages import OnStages, parallelize_stages
 from meshwright.sharding.loss_law import loss_law, target_and_ignore_index
 
 

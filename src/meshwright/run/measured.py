@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.integers import to_digits
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Held, Measurement
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster
+from meshwright.plan.plan import Held, Measurement
 from meshwright.run.exec.recording import TRAVELLING, Recorded, computing, waiting
 from meshwright.run.module import Parallelized
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, counted, format_gibibytes
-from meshwright.plan.model import Plan, Prediction
+from meshwright.base.quantities import Bytes, counted, format_gibibytes
+from meshwright.plan.plan import Plan, Prediction
 
 REMEDY = (
     "plan for more devices, a smaller batch or less memory ('meshwright plan' then shards the "

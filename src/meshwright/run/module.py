@@ -28,13 +28,13 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _IncompatibleKeys
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.chance import draws
+from meshwright.graph.randomness import draws
 from meshwright.lower.data_shares import data_shares
 from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.autograd_steps import Apart, Around, LossStep, OutputStep
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.compiled_segments import inductor
@@ -46,7 +46,6 @@ from meshwright.run.exec.two_passes import TwoPasses
 from meshwright.run.health.consistency import Statement, agree, digest
 from meshwright.run.health.watchdog import LIMIT, Watchdog
 from meshwright.run.launch.gpus import placed
-from meshwright.run.library_calls import patch_torch_functions
 from meshwright.run.loop_guards import (
     as_no_grad,
     refuse_autocast,
@@ -71,6 +70,7 @@ from meshwright.run.state.model_state import (
 from meshwright.run.state.state_dicts import entries, named_pieces, take
 from meshwright.run.step_guard import StepGuard
 from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_other_gradients
+from meshwright.run.torch_functions import patch_torch_functions
 from meshwright.run.world import broadcast_seed, refuse_other_world
 
 

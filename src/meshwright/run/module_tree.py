@@ -16,7 +16,7 @@ import msgspec
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.trace.settings import OF_TORCH, configured, constant_text, settings_of
+from meshwright.capture.trace.fingerprint import OF_TORCH, configured, constant_text, settings_of
 from meshwright.graph.traced import CHANGING, EVALUATION, MODE, Traced
 
 HOOKS = (

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execute import tensors_of
 from meshwright.capture.load import load_example
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.capture.reference_executor import tensors_of
 from meshwright.capture.source.example import Example
 from meshwright.graph.counts import is_differentiable
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 
 
 def example_of_plan(plan: Plan, source: str) -> Example:

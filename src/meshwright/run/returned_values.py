@@ -15,7 +15,7 @@ from typing import Any, Never
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.returned import Returned
 from meshwright.lower.needed_for import unneeded_inputs
 

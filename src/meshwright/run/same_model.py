@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from torch import nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.trace.settings import modules_of
+from meshwright.capture.trace.fingerprint import modules_of
 from meshwright.capture.trace.user_backward import refuse_gradient_hooks
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.traced import Traced
 from meshwright.run.state.model_state import names_of
 

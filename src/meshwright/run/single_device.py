@@ -20,9 +20,9 @@ from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
 from meshwright.capture.source.example import Example, Step
-from meshwright.capture.zoo.grouped import grouped_mm
-from meshwright.graph.chance import draws
-from meshwright.plan.model import Plan
+from meshwright.capture.zoo.grouped_products import grouped_mm
+from meshwright.graph.randomness import draws
+from meshwright.plan.plan import Plan
 
 Batch = tuple[Tensor, ...]
 Update = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]

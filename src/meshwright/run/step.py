@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.capture.source.example import Example, Step
 from meshwright.capture.zoo import entry
 

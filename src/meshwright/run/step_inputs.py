@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.units import counted
-from meshwright.capture.operators.names import leaf_names
-from meshwright.capture.trace.settings import constant_text
-from meshwright.graph.model import OperatorGraph
+from meshwright.base.quantities import counted
+from meshwright.capture.operators.node_names import leaf_names
+from meshwright.capture.trace.fingerprint import constant_text
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.data_shares import DataShares
 
 COMPARED = 3

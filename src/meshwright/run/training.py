@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, counted
-from meshwright.capture.execute import values_of
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.base.quantities import Seconds, counted
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.capture.reference_executor import values_of
 from meshwright.capture.source.example import Example
 from meshwright.capture.source.function import SEED, loaded_function
-from meshwright.capture.source.options import parse_source
-from meshwright.plan.model import Measurement, Plan
+from meshwright.capture.source.model_source import parse_source
+from meshwright.plan.plan import Measurement, Plan
 from meshwright.run.exec.compiled_segments import CompileReport
 from meshwright.run.health.watchdog import LIMIT
 from meshwright.run.launch.gpus import device_of_rank

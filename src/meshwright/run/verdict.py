@@ -17,10 +17,10 @@ import msgspec
 import torch
 from torch import Tensor
 
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.graph.cast import cast_graph
 from meshwright.graph.counts import is_differentiable
-from meshwright.graph.dtypes import cast_graph
-from meshwright.plan.model import OneDevice, Plan, Tolerance
+from meshwright.plan.plan import OneDevice, Plan, Tolerance
 from meshwright.run.single_device import Trained
 
 EXACT = "float64"

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import counted
-from meshwright.plan.model import Plan
+from meshwright.base.quantities import counted
+from meshwright.plan.plan import Plan
 
 
 def broadcast_seed(seed: int, device: torch.device) -> int:

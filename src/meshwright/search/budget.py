@@ -8,7 +8,7 @@ import msgspec
 
 from meshwright.base.errors import InputError, shown
 from meshwright.base.integers import parse_whole
-from meshwright.base.units import Seconds, parse_seconds
+from meshwright.base.quantities import Seconds, parse_seconds
 
 REMEDY = "give seconds or a number of proposals above 0, as '20s' or '5000'"
 

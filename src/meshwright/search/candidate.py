@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from meshwright.base.units import Bytes
-from meshwright.plan.model import Plan, Prediction
+from meshwright.base.quantities import Bytes
+from meshwright.plan.plan import Plan, Prediction
 
 
 class Candidate(NamedTuple):

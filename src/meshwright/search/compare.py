@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.baselines import applied
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
@@ -33,7 +33,7 @@ from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.layout_space import group_outside_space, space
 from meshwright.simulate.problem import StepModel
-from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.reduction_choice import with_programs
 from meshwright.simulate.simulation import simulate
 
 MOST_APART = 64

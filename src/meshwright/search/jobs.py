@@ -20,11 +20,11 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import parse_whole, require_whole
-from meshwright.base.units import Bytes, parse_bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, parse_bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.backend import backend_named
 from meshwright.cost.memory import Optimizer
-from meshwright.graph.dtypes import cast_graph
+from meshwright.graph.cast import cast_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.question import Minimize, PlanRequest, PlanResult

@@ -16,8 +16,7 @@ import msgspec
 
 from meshwright.base.errors import InputError, shown
 from meshwright.base.integers import parse_whole
-from meshwright.base.sheet import Sheet, printed
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     Bytes,
     Seconds,
     counted,
@@ -25,6 +24,7 @@ from meshwright.base.units import (
     format_seconds,
     parse_bytes,
 )
+from meshwright.base.sheet import Sheet, printed
 from meshwright.collectives.dsl import ALL_REDUCE, Program
 from meshwright.collectives.hierarchy import Hierarchy, HierarchyKind
 from meshwright.collectives.predict import (

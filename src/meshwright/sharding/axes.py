@@ -10,8 +10,8 @@ import msgspec
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.base.integers import parse_whole, require_whole
 from meshwright.base.names import require_name
-from meshwright.base.units import counted
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import counted
+from meshwright.cluster.cluster import Cluster
 
 IDLE = "idle"
 """The name of the axis along which only the first index works."""

@@ -21,7 +21,7 @@ import msgspec
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import parse_whole, prime_factors
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 
 REPLICA = "replica"
 IDLE = "@"

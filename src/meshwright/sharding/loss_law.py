@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.operator_graph import Operator, OperatorGraph
 
 Law = Literal["mean", "sum"]
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 from meshwright.base.errors import InputError
 from meshwright.base.once import once
-from meshwright.graph.model import OperatorGraph
-from meshwright.sharding.pending_sums import pending_sums
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.sharding.partial_sums import pending_sums
 from meshwright.sharding.samples import first_sharded_input, split_accepts_states
 from meshwright.sharding.states import WHOLE, State
 from meshwright.sharding.unit import OpGroup, states_inside

@@ -20,7 +20,7 @@ import msgspec
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.base.integers import factorizations, from_digits, parse_whole, to_digits
 from meshwright.base.sheet import Sheet, printed
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.sharding.axes import IDLE, Axis, checked_axes, fitted
 
 Matrix = tuple[tuple[int, ...], ...]

@@ -25,8 +25,8 @@ import msgspec
 
 from meshwright.graph.counts import is_differentiable
 from meshwright.graph.family import Split
-from meshwright.graph.model import OperatorGraph
-from meshwright.sharding.pending_sums import pending_sums
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.sharding.partial_sums import pending_sums
 from meshwright.sharding.states import WHOLE, State, needed
 from meshwright.sharding.unit import SAMPLE, BoundaryTensor, OpGroup, states_inside
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.family import Split, Wanted
-from meshwright.graph.model import Call, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph
 from meshwright.graph.pieces import largest_piece, splits_of
 from meshwright.sharding.layout import divides
 from meshwright.sharding.states import WHOLE, State, made

@@ -25,7 +25,7 @@ from meshwright.base.once import once
 from meshwright.graph.counts import input_needs_grad, tensors_requiring_grad
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
-from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph
+from meshwright.graph.operator_graph import ITEM_BYTES, Call, Operator, OperatorGraph
 from meshwright.graph.pieces import largest_piece, named_split_of, splits_of
 from meshwright.sharding.samples import input_dependent_operators, with_samples
 from meshwright.sharding.states import (

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.training import TRAFFIC
-from meshwright.graph.model import OperatorGraph
+from meshwright.cost.single_device_step import TRAFFIC
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
 from meshwright.plan.options import Options
 from meshwright.sharding.allowed import ANYTHING, Allowed

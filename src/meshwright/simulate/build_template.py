@@ -18,7 +18,7 @@ from meshwright.base.compiled import compiled
 from meshwright.simulate.edges import EdgeTables
 from meshwright.simulate.host import LAUNCH, NO_LAUNCHES, HostLaunches
 from meshwright.simulate.resources import ResourceClasses
-from meshwright.simulate.stages import Label
+from meshwright.simulate.schedule_edges import Label
 from meshwright.simulate.task_template import NONE, TaskTemplate
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 

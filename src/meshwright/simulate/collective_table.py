@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
 from meshwright.base.integers import divisors, set_bits
-from meshwright.cluster.model import Cluster, Link
+from meshwright.cluster.cluster import Cluster, Link
 from meshwright.collectives.factors import summed_hierarchy
 from meshwright.collectives.predict import cheapest
 from meshwright.collectives.synthesize import MoveSpace
@@ -36,7 +36,7 @@ from meshwright.cost.overlap import exposed_share
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import NAMES
-from meshwright.simulate.collective_ways import (
+from meshwright.simulate.collective_implementations import (
     CollectiveWay,
     bytes_moved,
     chained,

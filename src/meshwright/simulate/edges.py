@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from meshwright.base.once import once
-from meshwright.graph.model import ITEM_BYTES, OperatorGraph
+from meshwright.graph.operator_graph import ITEM_BYTES, OperatorGraph
 from meshwright.lower.bundles import EdgeConsumer, TensorEdge, bucketed, bundles, layers_of
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import OpGroup, SharedStatistics

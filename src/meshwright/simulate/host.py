@@ -24,7 +24,7 @@ from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.unit import OpGroup
 from meshwright.simulate.collective_table import NANO
-from meshwright.simulate.stages import Label, slots_of_stages, tasks_of
+from meshwright.simulate.schedule_edges import Label, slots_of_stages, tasks_of
 from meshwright.simulate.tasks import Flags
 
 LAUNCH = "launch"

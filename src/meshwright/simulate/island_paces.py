@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import msgspec
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.graph.batch import with_batch
-from meshwright.plan.model import Plan
-from meshwright.simulate.islands import PartFigures, simulated_part
+from meshwright.plan.plan import Plan
+from meshwright.simulate.island_step import PartFigures, simulated_part
 
 
 def with_micro_batches(plan: Plan, times: int | Fraction, count: int) -> Plan:

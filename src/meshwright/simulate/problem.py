@@ -16,15 +16,15 @@ from functools import cached_property
 import numpy as np
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.single_device_step import TRAFFIC
 from meshwright.cost.tables import pricer_of
-from meshwright.cost.training import TRAFFIC
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, MeshFactor, factors, sharding
 from meshwright.sharding.reshard import Codes
@@ -39,7 +39,7 @@ from meshwright.simulate.edges import joined
 from meshwright.simulate.host import host_launches
 from meshwright.simulate.operator_table import MOST_SPLITS, OperatorTimes
 from meshwright.simulate.resources import places
-from meshwright.simulate.stages import Label, ahead, chained
+from meshwright.simulate.schedule_edges import Label, ahead, chained
 from meshwright.simulate.task_template import TaskLabels, labels_of
 from meshwright.simulate.tasks import Flags
 from meshwright.simulate.whole import assign_all

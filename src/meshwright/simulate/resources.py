@@ -18,7 +18,7 @@ import numpy as np
 
 from meshwright.base.compiled import compiled
 from meshwright.base.integers import from_digits
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.base.sheet import Sheet, printed
-from meshwright.base.units import Bytes, Seconds
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import backend_named
 from meshwright.cost.operator import OperatorPricer
-from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import COMPUTE, NANO, CollectivePrices
 from meshwright.simulate.memory.memory_timeline import fullest

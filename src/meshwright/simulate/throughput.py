@@ -15,12 +15,12 @@ import math
 
 import msgspec
 
-from meshwright.base.units import OpsPerSecond, Seconds
+from meshwright.base.quantities import OpsPerSecond, Seconds
 from meshwright.cost.operator import PEAKS
 from meshwright.graph.counts import backward, forward
 from meshwright.graph.families import family_of
 from meshwright.graph.workload import Workload, workload
-from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.plan import Plan, Prediction
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.unit import OpGroup
 
@@ -74,7 +74,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 def throughput(plan: Plan, prediction: Prediction) -> Throughput:
     """What a plan gets done, by its predicted step.
 
-    >>> from meshwright.cluster.model import Cluster
+    >>> from meshwright.cluster.cluster import Cluster
     >>> from meshwright.graph.text import parse_graph
     >>> from meshwright.sharding.layout import Layout
     >>> from meshwright.simulate.simulation import simulate

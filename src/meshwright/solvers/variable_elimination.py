@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.base.grouped import grouped
+from meshwright.base.interning import grouped
 from meshwright.solvers.cost_network import (
     ALIVE,
     EDGES,

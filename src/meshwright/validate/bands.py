@@ -22,15 +22,15 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.tables import is_measured
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
+from meshwright.validate.csv_table import embedded_table
 from meshwright.validate.published.machines import software_of
-from meshwright.validate.table import embedded_table
 
 if TYPE_CHECKING:
-    from meshwright.validate.published.predict import JudgedRow
+    from meshwright.validate.published.predicted_rows import JudgedRow
 
 FILE = "published_bands.json"
 LEAST = 6

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.base.units import Bytes, BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, Seconds
+from meshwright.cluster.cluster import Cluster, Level, Link
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.sharding.axes import Axis
 from meshwright.sharding.placement import Placement, placements

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.collectives.dsl import ALL_REDUCE, Program
 from meshwright.collectives.predict import PricedProgram
 from meshwright.validate.bed_rows import Case, Key, Record, Result
-from meshwright.validate.summary import Errors, Gains, errors, gains
+from meshwright.validate.p2_accuracy import Errors, Gains, errors, gains
 
 TELLING = 10
 TOPS = (1, 2, 3, 5, 10)

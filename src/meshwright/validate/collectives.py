@@ -16,13 +16,13 @@ from statistics import fmean
 import msgspec
 
 from meshwright.base.errors import InputError, nearest, shown
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective
 from meshwright.cost.pattern import Digit, PatternUse
-from meshwright.validate.table import Cells, embedded_table, parse_table, read_table, whole
+from meshwright.validate.csv_table import Cells, embedded_table, parse_table, read_table, whole
 
 COLUMNS = ("gpu", "ranks", "bytes", "out_of_place_ns")
 """Those that are read; others, as the tables' `in_place_ns`, may be there."""

@@ -13,14 +13,14 @@ from importlib.resources import files
 
 import msgspec
 
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.memory import Optimizer, training_memory
 from meshwright.explain.step_parts import step_parts
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate

@@ -16,32 +16,37 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import layer_starts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
+from meshwright.cluster.cluster import Cluster
+from meshwright.cluster.island_cluster import Island, IslandCluster
 from meshwright.cluster.island_toml import named_machine
-from meshwright.cluster.islands import Island, IslandCluster
-from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer, cheapest_line
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Movement
 from meshwright.cost.pattern import Digit, PatternUse
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.simulate.islands import PartFigures, compose_prediction, crossing, simulated_part
+from meshwright.plan.plan import Plan
+from meshwright.simulate.island_step import (
+    PartFigures,
+    compose_prediction,
+    crossing,
+    simulated_part,
+)
+from meshwright.validate.csv_table import Cells, embedded_table, parse_table, read_table
 from meshwright.validate.published.shapes import (
     GraphOf,
     PublishedSizes,
     captured_template,
     resize_template,
 )
-from meshwright.validate.table import Cells, embedded_table, parse_table, read_table
 
 FILE = "steps_heterogeneous.csv"
 

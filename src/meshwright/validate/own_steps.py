@@ -20,14 +20,14 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, counted
-from meshwright.cluster.model import Cluster, Device
+from meshwright.base.quantities import Seconds, counted
+from meshwright.cluster.cluster import Cluster, Device
 from meshwright.cluster.rates import JudgedSteps, Rates
 from meshwright.cost.tables import is_measured
 from meshwright.plan.file import load_plan
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.simulate.simulation import simulate
-from meshwright.validate.table import Cells, parse_table, positive, read_table
+from meshwright.validate.csv_table import Cells, parse_table, positive, read_table
 
 COLUMNS = ("plan", "seconds")
 LEAST = 3

@@ -14,14 +14,14 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.predict import PricedProgram
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Algorithm
 from meshwright.search.rank import Ranker, Reduction
-from meshwright.validate.rows import CLUSTERS, P2Row
+from meshwright.validate.p2_rows import CLUSTERS, P2Row
 
 PAYLOAD = Bytes(4 << 29)
 RUNS = 10

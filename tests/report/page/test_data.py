@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines import applicable
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.explain.evaluate_plan import judged
 from meshwright.explain.utilisation import time_by_op_group
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
-from meshwright.report.page.machine import layout_kinds, roles_of
-from meshwright.report.page.memory import memory_document
-from meshwright.report.page.operators import blocks, graph_document
+from meshwright.plan.plan import Plan
+from meshwright.report.page.cluster_section import layout_kinds, roles_of
+from meshwright.report.page.memory_chart import memory_document
+from meshwright.report.page.operator_section import blocks, graph_document
 from meshwright.report.page.page import looks_like_report, page
-from meshwright.report.page.sums import distinct_reductions
+from meshwright.report.page.reduction_section import distinct_reductions
 from meshwright.report.page.timeline import coarsen_spans, rows_of, timeline_document
 from meshwright.search.joint.request.question import SearchImprovement
 from meshwright.simulate.simulation import simulate

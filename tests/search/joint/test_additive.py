@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from meshwright.base.errors import InputError
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import factors, inner_group_sizes
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.additive import AdditiveCosts

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner
 from meshwright.search.joint.phases import SearchPhases

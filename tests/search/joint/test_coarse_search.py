@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.overhead import Overhead
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.search.joint.coarse.coarse_search import coarse_solutions
 from meshwright.search.joint.coarse.global_config import (

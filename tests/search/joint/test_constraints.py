@@ -12,13 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.exact.duration_tables import choices
 from meshwright.exact.exhaustive import exhaustive
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.joint.request.consistent import checked
 from meshwright.search.joint.request.constraints import (

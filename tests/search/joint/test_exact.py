@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.exact.duration_tables import choices
 from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.plan.options import Options

@@ -18,20 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.reference_executor import execute, values_of
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import Contents, canonical_hash
-from meshwright.graph.check import check
-from meshwright.graph.model import Call, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.algebra.explore_rewrites import Costs, algebra, replayed, variants
-from meshwright.search.joint.algebra.segments import segments
+from meshwright.search.joint.algebra.graph_segments import segments
 from meshwright.search.joint.algebra.stitch import stitch_segments
 from sequential import one_device, sequential
 from support.training_graphs import random_graph, tiny
@@ -215,7 +215,7 @@ def test_sequential_is_no_dearer_and_says_what_it_costs(name: str) -> None:
 SHOW = """
 import numpy as np
 from meshwright.graph.text import parse_graph
-from meshwright.search.joint.algebra.segments import segments
+from meshwright.search.joint.algebra.graph_segments import segments
 from meshwright.search.joint.algebra.explore_rewrites import algebra, variants
 def evaluate(graph):
     return np.array([[1 + len(str(graph)) % 7, 1 + len(str(graph)) % 11]])

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.tables import pricer_of
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.joint.moves.as_if_fixed import fixed_questions, worth_fixing
 from meshwright.search.joint.moves.recompute_layers import checkpointed

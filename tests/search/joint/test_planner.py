@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.memory import LIBRARY
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint import phases
-from meshwright.search.joint.machines import best_of_devices
+from meshwright.search.joint.cluster_sizes import best_of_devices
 from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.moves.unify_layers import UNTIDY
 from meshwright.search.joint.phases import SearchStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
-from meshwright.graph.dtypes import cast_graph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.cast import cast_graph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.plan.options import Options
 from meshwright.search.joint.algebra.explore_rewrites import algebra
+from meshwright.search.joint.algebra.graph_segments import segments
 from meshwright.search.joint.algebra.rewrites import _cheapest, rewritten
 from meshwright.search.joint.algebra.segment_costs import SegmentCosts, boundary_tensors
-from meshwright.search.joint.algebra.segments import segments
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import Costs

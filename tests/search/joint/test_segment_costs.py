@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
+from meshwright.search.joint.algebra.graph_segments import GraphSegment
 from meshwright.search.joint.algebra.segment_costs import SUMS, SegmentCosts
-from meshwright.search.joint.algebra.segments import GraphSegment
 from meshwright.search.joint.coarse.layout_dp import LayoutDP, LayoutWeights
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.sharding.layout import MeshFactor, factors, layouts

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.graph.check import check
 from meshwright.graph.counts import tensors_requiring_grad
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.graph.validation import check
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.places import Match
 from meshwright.search.joint.algebra.explore_rewrites import algebra
+from meshwright.search.joint.algebra.graph_segments import gradients_within, segments
 from meshwright.search.joint.algebra.partition import cuts
-from meshwright.search.joint.algebra.segments import gradients_within, segments
 from meshwright.search.joint.algebra.stitch import stitch_segments
 from support.training_graphs import random_graph, tiny
 

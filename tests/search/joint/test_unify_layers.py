@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner
 from meshwright.search.joint.moves.unify_layers import UNTIDY, tidied

@@ -7,13 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.data import data_parallel
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import LIBRARY, Optimizer
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.options import Options
 from meshwright.search.joint.coarse.global_config import GlobalConfig

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.exact.exhaustive import exhaustive
 from meshwright.exact.lagrangian import Relaxation
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.search.budget import Budget
 from meshwright.search.mcmc.metropolis import (

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.base.quantities import Bytes
 from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.capture.load import load_model
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.rates import Software
 from meshwright.cost.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
-from meshwright.graph.dtypes import cast_graph
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Held, Plan
+from meshwright.graph.cast import cast_graph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import LAYERWISE, Options
+from meshwright.plan.plan import Held, Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves

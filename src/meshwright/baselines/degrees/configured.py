@@ -28,17 +28,17 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.once import once
-from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.facts import EXPERT, layer_starts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import Axis, ParallelConfig
 from meshwright.baselines.degrees.placed import mesh_factors_of_axes, rows_of
 from meshwright.baselines.degrees.refusals import divisibility_problems, refusals
 from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, seat
 from meshwright.baselines.tensor import head_splits, tensor_splits
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.graph.families.embedding import KINDS as TABLES
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.plan.plan import Plan
 from meshwright.sharding.layout import REPLICA, Layout, MeshFactor, factors
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import sharding_classes, units

@@ -12,7 +12,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.once import once
 from meshwright.baselines.tensor import ATTENTION
 from meshwright.graph.layers import layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 

@@ -21,11 +21,15 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.integers import divisors, factorizations
-from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import (
+    INNERMOST_FIRST,
+    PIPELINE_INSIDE,
+    ParallelConfig,
+)
 from meshwright.baselines.degrees.refusals import refusals
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import SHARDS_GRADIENTS
 
 SLOTS = 4

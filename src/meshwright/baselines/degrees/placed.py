@@ -20,8 +20,8 @@ from collections.abc import Mapping
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import prime_factors
-from meshwright.baselines.degrees.config import Axis
-from meshwright.cluster.model import Cluster
+from meshwright.baselines.degrees.parallel_config import Axis
+from meshwright.cluster.cluster import Cluster
 from meshwright.sharding.layout import factors
 
 Rows = dict[Axis, tuple[int, ...]]

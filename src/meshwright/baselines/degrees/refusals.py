@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.facts import Facts, transformer_facts
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.baselines.degrees.placed import rows_of
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.sharding.layout import factors, inner_group_sizes
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.capture.execution.kernels import run_operator
-from meshwright.graph.model import Guard, OperatorGraph
+from meshwright.graph.operator_graph import Guard, OperatorGraph
 
 
 def check_guards(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:

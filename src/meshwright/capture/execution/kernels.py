@@ -15,15 +15,15 @@ from torch import Tensor, contiguous_format
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execution.experts import routed
+from meshwright.capture.execution.dropless_experts import routed
 from meshwright.capture.operators import aten
 from meshwright.capture.operators.autograd_functions import apply_function
 from meshwright.capture.operators.ctc import ctc_losses
 from meshwright.capture.source.function import loaded_function
-from meshwright.capture.source.options import parse_source
-from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.capture.source.model_source import parse_source
+from meshwright.capture.zoo.grouped_products import grouped_mm
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
-from meshwright.graph.model import Attributes, Value
+from meshwright.graph.operator_graph import Attributes, Value
 
 NOTES = {"independent", DEFINITION, PYTHON_KERNEL}
 """Attributes that say something of an operator and are no argument of it."""

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import Attributes, Value
+from meshwright.graph.operator_graph import Attributes, Value
 
 Operand = TypeVar("Operand")
 

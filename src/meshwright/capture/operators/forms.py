@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from meshwright.capture.operators.aten import Described, attribute, described
 from meshwright.capture.operators.nodes import is_tensor, kind_of_node
-from meshwright.graph.model import Attributes, Value
+from meshwright.graph.operator_graph import Attributes, Value
 
 FORWARD = ("stride", "padding", "dilation", "groups")
 BACKWARD = (*FORWARD, "output_padding")

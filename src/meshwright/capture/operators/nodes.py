@@ -16,9 +16,9 @@ from torch._ops import OpOverload
 
 from meshwright.base.errors import InputError
 from meshwright.capture.operators.aten import kind_of, tensors_in
-from meshwright.capture.operators.names import layer_path
+from meshwright.capture.operators.node_names import layer_path
 from meshwright.capture.operators.source_lines import is_user_file
-from meshwright.graph.model import Spec
+from meshwright.graph.operator_graph import Spec
 
 _LOCATION = re.compile(r'File "([^"]+)", line (\d+)')
 

@@ -8,7 +8,7 @@ anew. A graph has no memory that is written twice, so every write in place becom
 from __future__ import annotations
 
 from meshwright.capture.operators.aten import Described
-from meshwright.graph.model import Attributes, Spec
+from meshwright.graph.operator_graph import Attributes, Spec
 
 _RESHAPES = {
     *("alias", "contiguous", "detach", "flatten", "reshape", "squeeze", "to", "type_as"),

@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.graph.families import family_of
 from meshwright.graph.family import ShapeError
-from meshwright.graph.model import Call, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph
 
 
 def with_opaque_mismatches(graph: OperatorGraph) -> OperatorGraph:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from meshwright.capture.execution.kernels import run_operator
 from meshwright.graph.families import has_family
-from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Spec
 
 TRIALS, SAMPLES, MOST_ELEMENTS = 3, 4, 10_000_000
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.graph.model import Operator, OperatorGraph, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Tensor
 
 SHAPE = {"view": "size", "reshape": "shape"}
 """Kinds that merge rows, each with the attribute that has the new shape."""

@@ -25,7 +25,7 @@ from meshwright.capture.recognised.routing import parts_of
 from meshwright.graph.expert_body import ENDS, IDS, ROWS, ExpertStage, format_body, operand
 from meshwright.graph.families import family_of
 from meshwright.graph.family import ShapeError
-from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Spec
 
 KIND, PRODUCT = "routed_experts", "_grouped_mm"
 

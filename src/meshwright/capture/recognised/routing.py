@@ -35,9 +35,9 @@ from meshwright.capture.recognised.routed_parts import (
     RoutedShare,
     RoutedTokens,
 )
-from meshwright.graph.chance import draws
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Operator, OperatorGraph, Value
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Value
+from meshwright.graph.randomness import draws
 
 
 def parts_of(graph: OperatorGraph) -> dict[str, Part]:

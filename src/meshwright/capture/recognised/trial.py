@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execution.pieces import run_call
+from meshwright.capture.execution.shard_kernels import run_call
 from meshwright.graph.counts import is_differentiable
 from meshwright.graph.families import family_of
 from meshwright.graph.family import DEFINITION, Split, integer, replaced
-from meshwright.graph.model import Call, Spec
 from meshwright.graph.notation import Apply, Definition, Window, parse_definition, parts
+from meshwright.graph.operator_graph import Call, Spec
 from meshwright.graph.pieces import Box, part_size, pieces, splits_of
 from meshwright.rewrite.language.compute import Array, compute
 

@@ -20,8 +20,8 @@ from meshwright.capture.recognised.trial import tried
 from meshwright.graph.counts import tensors_requiring_grad
 from meshwright.graph.families import BUILT_IN, family_of
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL, ShapeError
-from meshwright.graph.model import Attributes, Call, Operator, OperatorGraph, Value
 from meshwright.graph.notation import Definition, parse_definition
+from meshwright.graph.operator_graph import Attributes, Call, Operator, OperatorGraph, Value
 from meshwright.rewrite.graphs.kinds import carried
 
 

@@ -30,8 +30,8 @@ from torch.utils import _pytree as pytree
 from meshwright.base.errors import InputError, nearest
 from meshwright.capture.operators.source_lines import user_line
 from meshwright.capture.source.example import Example
-from meshwright.capture.source.options import Source, plain_value
-from meshwright.capture.trace.settings import evaluating
+from meshwright.capture.source.model_source import Source, plain_value
+from meshwright.capture.trace.fingerprint import evaluating
 
 SEED = 0
 """Of weights and inputs that a function draws, unless a run is told another."""

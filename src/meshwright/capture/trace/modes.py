@@ -24,7 +24,7 @@ from meshwright.base.errors import InputError
 from meshwright.capture.operators.nodes import kind_of_node
 from meshwright.capture.operators.source_lines import calling_line, is_user_file
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.model import Attributes, Operator, OperatorGraph
+from meshwright.graph.operator_graph import Attributes, Operator, OperatorGraph
 
 COPIES = ("alias", "clone", "contiguous")
 VIEWS = ("_unsafe_view", "flatten", "reshape", "unflatten", "view")

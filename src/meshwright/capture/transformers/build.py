@@ -11,7 +11,7 @@ import torch
 
 from meshwright.base.errors import InputError
 from meshwright.capture.source.example import Example
-from meshwright.capture.source.options import Source, plain_value
+from meshwright.capture.source.model_source import Source, plain_value
 from meshwright.capture.transformers.classes import Choice, chosen_class, library
 from meshwright.capture.transformers.config_file import is_configuration, read_configuration
 from meshwright.capture.transformers.inputs import Kinds, Sizes, example_inputs, notes_on

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.transformers.images import (
+from meshwright.capture.transformers.config_fields import setting, text_part
+from meshwright.capture.transformers.image_inputs import (
     image_tokens,
     images,
     is_video,
@@ -26,7 +27,6 @@ from meshwright.capture.transformers.images import (
     without_tokens,
 )
 from meshwright.capture.transformers.labels import labels_of
-from meshwright.capture.transformers.reading import setting, text_part
 from meshwright.capture.transformers.sounds import features, waves
 from meshwright.capture.zoo.entry import tokens
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meshwright.capture.transformers.reading import setting, text_part
+from meshwright.capture.transformers.config_fields import setting, text_part
 from meshwright.capture.zoo.entry import tokens
 
 Given = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meshwright.capture.transformers.reading import setting, sound_part
+from meshwright.capture.transformers.config_fields import setting, sound_part
 
 FRAMES = 64
 """Of a sound whose length a configuration leaves open."""

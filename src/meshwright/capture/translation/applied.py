@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from meshwright.capture.operators.aten import Described
-from meshwright.graph.model import Spec
+from meshwright.graph.operator_graph import Spec
 
 
 class Applied(msgspec.Struct, kw_only=True):

@@ -17,7 +17,7 @@ from meshwright.capture.trace.finiteness import is_of_finiteness
 from meshwright.capture.trace.tracing import Trace, reads_on_real_inputs, replayed
 from meshwright.capture.translation.guards import UndecidedError
 from meshwright.graph.canonical import canonical_hash
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 
 Graph = Callable[[Trace, Sequence[ValueRead | None]], OperatorGraph]
 """The graph of a trace, with a guard for each read that is given."""

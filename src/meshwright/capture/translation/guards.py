@@ -17,8 +17,8 @@ from meshwright.capture.operators.aten import overloads
 from meshwright.capture.trace.data_reads import ValueRead
 from meshwright.capture.translation.applied import Applied
 from meshwright.capture.translation.translate import Translation
-from meshwright.graph.chance import draws
-from meshwright.graph.model import Call, Guard
+from meshwright.graph.operator_graph import Call, Guard
+from meshwright.graph.randomness import draws
 
 
 class JudgedGuards(NamedTuple):

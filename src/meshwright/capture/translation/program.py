@@ -16,7 +16,7 @@ from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.trace.data_reads import ValueRead
 from meshwright.capture.translation.applied import Applied, State
-from meshwright.capture.translation.dims import (
+from meshwright.capture.translation.dim_names import (
     Names,
     input_dims,
     numbered,
@@ -27,7 +27,7 @@ from meshwright.capture.translation.guards import judged, needed_for
 from meshwright.capture.translation.statistics_writes import refuse_unfollowed
 from meshwright.capture.translation.translate import Translation
 from meshwright.graph.gates import with_gates
-from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 from meshwright.graph.returned import Returned
 from meshwright.graph.traced import Traced
 

@@ -33,7 +33,7 @@ from meshwright.capture.operators.forms import (
     number_of,
     scalar_tensor_attributes,
 )
-from meshwright.capture.operators.names import Namer
+from meshwright.capture.operators.node_names import Namer
 from meshwright.capture.operators.nodes import (
     is_tensor,
     layer_of,
@@ -48,7 +48,7 @@ from meshwright.capture.operators.writes import REVERSIBLE, functionalized_write
 from meshwright.capture.translation.applied import Applied, State
 from meshwright.graph.counts import is_differentiable
 from meshwright.graph.families import BUILT_IN
-from meshwright.graph.model import Attributes, Spec, Value
+from meshwright.graph.operator_graph import Attributes, Spec, Value
 
 SAME_IF_ALIKE = {
     *("alias", "broadcast_tensors", "cat", "expand", "expand_as", "lift_fresh_copy"),

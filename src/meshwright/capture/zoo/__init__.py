@@ -14,13 +14,13 @@ from meshwright.capture.zoo.dense import CANDLE_UNO, MLP
 from meshwright.capture.zoo.diffusion import DIT_XL, SDXL_UNET
 from meshwright.capture.zoo.encoder import BERT_LARGE, VIT_LARGE
 from meshwright.capture.zoo.entry import Entry
+from meshwright.capture.zoo.flexflow_recurrent import NMT, RNNLM, RNNTC
 from meshwright.capture.zoo.gpt import GPT2_XL, GPT3_175B
 from meshwright.capture.zoo.inception import INCEPTION_V3
 from meshwright.capture.zoo.lenet import LENET
 from meshwright.capture.zoo.llama import LLAMA3_8B, LLAMA3_70B
 from meshwright.capture.zoo.mixtral import MIXTRAL_8X7B
 from meshwright.capture.zoo.recommendation import DLRM, XDL
-from meshwright.capture.zoo.recurrent import NMT, RNNLM, RNNTC
 from meshwright.capture.zoo.resnet import RESNET50, RESNET101, RESNEXT50
 from meshwright.capture.zoo.t5 import T5_LARGE
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from meshwright.capture.zoo import llama
 from meshwright.capture.zoo.entry import Entry, token_loss, tokens
-from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.capture.zoo.grouped_products import grouped_mm
 from meshwright.capture.zoo.latent import LatentAttention
 
 

@@ -7,14 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, print_left_out, print_parts
-from meshwright.cli.options import (
-    BatchOption,
-    JsonOption,
-    ModelArgument,
-    TopOption,
-    captured_graph,
-    require_lines,
-)
 from meshwright.cli.rule_options import (
     OperatorsOption,
     all_rules,
@@ -23,12 +15,20 @@ from meshwright.cli.rule_options import (
     known_operators,
     named_rule,
 )
+from meshwright.cli.shared_options import (
+    BatchOption,
+    JsonOption,
+    ModelArgument,
+    TopOption,
+    captured_graph,
+    require_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from meshwright.graph.model import OperatorGraph
     from meshwright.graph.notation import Definition
+    from meshwright.graph.operator_graph import OperatorGraph
     from meshwright.rewrite.language.terms import Rule
 
 
@@ -115,7 +115,7 @@ def _show_matches(
     top: int,
     json: bool,
 ) -> None:
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.report.json.rule_documents import matches_document
     from meshwright.report.text.rules import table_of_matches
     from meshwright.rewrite.graphs.match import Matcher

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, progress
-from meshwright.cli.options import BatchOption, JsonOption, chosen
+from meshwright.cli.shared_options import BatchOption, JsonOption, chosen
 from meshwright.cli.verbs.calibrate_links import calibrate_links
 from meshwright.cli.verbs.calibrate_steps import calibrate_steps
 
 if TYPE_CHECKING:
     from meshwright.calibrate.profile_calls import CallCalibration
-    from meshwright.cluster.model import Cluster
-    from meshwright.graph.model import Call
+    from meshwright.cluster.cluster import Cluster
+    from meshwright.graph.operator_graph import Call
 
 
 def calibrate(
@@ -162,7 +162,7 @@ def _measure_operators(
 ) -> CallCalibration:
     import torch
 
-    from meshwright.base.units import Seconds
+    from meshwright.base.quantities import Seconds
     from meshwright.calibrate.background_load import company
     from meshwright.calibrate.profile_calls import calibrate as measure
 

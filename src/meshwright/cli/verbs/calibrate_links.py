@@ -9,11 +9,11 @@ import typer
 
 from meshwright.cli.console import print_json
 from meshwright.cli.exits import Exit
-from meshwright.cli.options import chosen_cluster, require_output_path
+from meshwright.cli.shared_options import chosen_cluster, require_output_path
 
 if TYPE_CHECKING:
     from meshwright.calibrate.link_calibration import Calibrated
-    from meshwright.cluster.model import Cluster
+    from meshwright.cluster.cluster import Cluster
 
 
 def calibrate_links(cluster: str, out: str | None, *, json: bool) -> None:

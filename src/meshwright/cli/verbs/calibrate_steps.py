@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meshwright.cli.console import new_console, print_json
-from meshwright.cli.options import chosen_cluster, require_output_path
+from meshwright.cli.shared_options import chosen_cluster, require_output_path
 
 
 def calibrate_steps(steps: str, cluster: str | None, out: str | None, *, json: bool) -> None:

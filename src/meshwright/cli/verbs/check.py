@@ -10,7 +10,7 @@ from meshwright.cli import check_options as own
 from meshwright.cli import plan_options
 from meshwright.cli.console import print_json, print_parts, progress_bar
 from meshwright.cli.exits import Exit
-from meshwright.cli.options import (
+from meshwright.cli.shared_options import (
     BackendOption,
     BatchOption,
     ClusterOption,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from meshwright.configs.judge import Checked
     from meshwright.cost.backend import Backend
-    from meshwright.graph.model import OperatorGraph
+    from meshwright.graph.operator_graph import OperatorGraph
     from meshwright.search.budget import Budget
 
 
@@ -83,7 +83,7 @@ def check(
     """
     from meshwright.configs.judge import judge
     from meshwright.cost.backend import backend_named
-    from meshwright.search.find import with_sequence
+    from meshwright.search.resolve import with_sequence
 
     machine = as_run(chosen_cluster(cluster, nodes, gpus, resize), dtype, software)
     library = backend_named(backend)

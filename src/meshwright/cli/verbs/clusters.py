@@ -8,7 +8,7 @@ import typer
 
 from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json
-from meshwright.cli.options import (
+from meshwright.cli.shared_options import (
     GpusOption,
     JsonOption,
     NodesOption,
@@ -19,7 +19,7 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from meshwright.cluster.islands import Machine
+    from meshwright.cluster.island_cluster import Machine
 
 
 def clusters(
@@ -61,7 +61,7 @@ def clusters(
 
             print_json({"clusters": [machine_document(cluster) for cluster in everything]})
         else:
-            from meshwright.report.tables import table_of_clusters
+            from meshwright.report.terminal_tables import table_of_clusters
 
             new_console().print(table_of_clusters(everything))
         return
@@ -81,7 +81,7 @@ def clusters(
 def _alike(everything: list[Machine], word: str) -> list[Machine]:
     """The clusters that a word is said of; refuses a word that is said of none."""
     from meshwright.base.errors import InputError, nearest
-    from meshwright.cluster.islands import regular_parts
+    from meshwright.cluster.island_cluster import regular_parts
 
     def said(machine: Machine) -> str:
         devices = (part.device.name for part in regular_parts(machine))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import JsonOption, TopOption, require_lines
+from meshwright.cli.shared_options import JsonOption, TopOption, require_lines
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import JsonOption, TopOption, require_lines
 from meshwright.cli.plan_options import MemoryOption, chosen_memory
+from meshwright.cli.shared_options import JsonOption, TopOption, require_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,7 +73,7 @@ def explain(
 
 def chosen_searches(text: str) -> Budget | None:
     """What each search may take; None for no search."""
-    from meshwright.cli.options import chosen_budget
+    from meshwright.cli.shared_options import chosen_budget
 
     return None if text.strip() == "0" else chosen_budget(text)
 
@@ -82,7 +82,7 @@ def _parts(explained: Explained, top: int) -> list[str | Table]:
     """What is printed, part by part."""
     from meshwright.report.text import explained as report
     from meshwright.report.text import what_ifs
-    from meshwright.report.text.decisions import describe_decisions, table_of_decisions
+    from meshwright.report.text.decision_table import describe_decisions, table_of_decisions
 
     spent, step = explained.spending, explained.planned.best.prediction.step
     parts: list[str | Table] = [report.describe_explained(explained)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts
-from meshwright.cli.options import JsonOption, graph_of_plan, set_aside
+from meshwright.cli.shared_options import JsonOption, graph_of_plan, set_aside
 
 if TYPE_CHECKING:
     from meshwright.export.exported import Exported
@@ -37,11 +37,11 @@ def export(
     exported_plan = exported(loaded, graph_of_plan(loaded), to)
     folder, before = _written(exported_plan, out)
     if json:
-        from meshwright.report.text.exported import exported_document
+        from meshwright.report.text.export_report import exported_document
 
         print_json(exported_document(exported_plan) | {"folder": folder})
     else:
-        from meshwright.report.text.exported import describe_exported, table_of_exported
+        from meshwright.report.text.export_report import describe_exported, table_of_exported
 
         print_parts(
             table_of_exported(exported_plan), describe_exported(exported_plan, folder) + before

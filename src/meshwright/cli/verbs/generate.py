@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import JsonOption
 from meshwright.cli.rule_options import (
     JobsOption,
     OperatorsOption,
@@ -17,6 +16,7 @@ from meshwright.cli.rule_options import (
     counting,
     require_seconds,
 )
+from meshwright.cli.shared_options import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from meshwright.graph.notation import Definition
-    from meshwright.rewrite.generate.operators import Templates
+    from meshwright.rewrite.generate.operator_templates import Templates
     from meshwright.rewrite.generate.run import GeneratedRules
     from meshwright.rewrite.generate.verdicts import Prove
     from meshwright.rewrite.language.terms import Rule
@@ -62,14 +62,14 @@ def generate_rules(
     from functools import partial
 
     from meshwright.base.files import require_writable, write_atomically
-    from meshwright.base.units import counted, format_seconds
+    from meshwright.base.quantities import counted, format_seconds
     from meshwright.report.json.rule_documents import generated_document
     from meshwright.report.text.rules import table_of_tallies
     from meshwright.rewrite.generate.sets import operator_set
     from meshwright.rewrite.language.definitions import DEFINITIONS
-    from meshwright.rewrite.language.text import lines
-    from meshwright.rewrite.library.reading import read_operators
-    from meshwright.rewrite.verify.verdict import has_proof
+    from meshwright.rewrite.language.syntax import lines
+    from meshwright.rewrite.library.rule_files import read_operators
+    from meshwright.rewrite.verify.proof_verdict import has_proof
 
     require_seconds(seconds)
     if output is not None:
@@ -103,10 +103,10 @@ def _forms(
     definitions: dict[str, Definition], seconds: float, jobs: int
 ) -> tuple[tuple[Rule, ...], dict[str, object], list[str | Table]]:
     """Rules for every way to cut the operators of a file, or all shipped ones."""
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.report.json.rule_documents import forms_document
     from meshwright.rewrite.language.definitions import DEFINITIONS
-    from meshwright.rewrite.library.forms import forms
+    from meshwright.rewrite.library.parallelization import forms
     from meshwright.rewrite.verify.many import judge
 
     candidates = [rule for one in (definitions or DEFINITIONS).values() for rule in forms(one)]

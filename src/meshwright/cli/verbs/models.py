@@ -8,7 +8,8 @@ import typer
 
 from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json, print_parts
-from meshwright.cli.options import (
+from meshwright.cli.rule_options import OperatorsOption, defined_operators
+from meshwright.cli.shared_options import (
     BatchOption,
     JsonOption,
     ModelArgument,
@@ -16,7 +17,6 @@ from meshwright.cli.options import (
     captured_graph,
     chosen,
 )
-from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +51,7 @@ def models(
 
         print_json({"models": [model_document(one, batches[one.name]) for one in figures]})
     else:
-        from meshwright.report.tables import table_of_models
+        from meshwright.report.terminal_tables import table_of_models
 
         parts: list[str | Table] = [table_of_models(figures, batches)]
         if not names:
@@ -91,7 +91,7 @@ def capture(
     from meshwright.cost.memory import OPTIMIZERS
     from meshwright.report.documents import model_document
     from meshwright.report.words import describe_model
-    from meshwright.search.find import with_sequence
+    from meshwright.search.resolve import with_sequence
 
     kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
     if batch is not None and batch < 1:

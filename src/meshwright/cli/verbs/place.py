@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, print_left_out, progress
-from meshwright.cli.options import (
+from meshwright.cli.shared_options import (
     AlgorithmOption,
     AxesOption,
     BackendOption,
@@ -69,7 +69,7 @@ def place(
     --reduce data --bytes 8GiB
     """
     from meshwright.base.errors import InputError
-    from meshwright.base.units import parse_bytes
+    from meshwright.base.quantities import parse_bytes
     from meshwright.search.rank import Reduction, rank
     from meshwright.sharding.axes import parse_axes
 
@@ -94,7 +94,7 @@ def place(
 
 
 def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.report import documents, words
     from meshwright.report.text import drawing
     from meshwright.report.text import placements as tables

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.cli import plan_options as own
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import (
+from meshwright.cli.rule_options import OperatorsOption, defined_operators
+from meshwright.cli.shared_options import (
     BackendOption,
     BatchOption,
     ClusterOption,
@@ -29,7 +30,6 @@ from meshwright.cli.options import (
     require_places,
     set_aside,
 )
-from meshwright.cli.rule_options import OperatorsOption, defined_operators
 from meshwright.cli.verbs.report import NOTHING, ReportOption, TraceOption, explained, write
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from meshwright.cost.backend import Backend
     from meshwright.explain.decisions import Decision
-    from meshwright.plan.model import Plan
+    from meshwright.plan.plan import Plan
     from meshwright.report.documents import Document
     from meshwright.search.budget import Budget
     from meshwright.search.joint.phases import SearchStatus
@@ -107,14 +107,14 @@ def plan(
         plan_on_islands,
         refuse_regular_options,
     )
-    from meshwright.cluster.model import Cluster
+    from meshwright.cluster.cluster import Cluster
     from meshwright.cost.backend import backend_named
     from meshwright.explain.confirm import warm_start_under_constraints
     from meshwright.plan.file import save_plan
     from meshwright.rewrite.verify.user_rules import user_rules
-    from meshwright.search.find import with_sequence
     from meshwright.search.joint.request.constraints import parse_constraints, with_degrees
     from meshwright.search.joint.request.question import MINIMIZE, PlanRequest
+    from meshwright.search.resolve import with_sequence
     from meshwright.simulate.simulation import prices_of
 
     require_lines(top)
@@ -215,7 +215,7 @@ class _How(NamedTuple):
 def _searched(question: PlanRequest, how: _How, start: Plan | None) -> tuple[PlanResult, ...]:
     """The best plan; with `--devices` that of every machine, the best use of a device first."""
     from meshwright.configs.find_plan import beside, plan_beside_recipes, recipes_for
-    from meshwright.search.joint.machines import best_of_devices
+    from meshwright.search.joint.cluster_sizes import best_of_devices
 
     with progress_bar("planning (the first time compiles for a minute or two)") as show:
         if how.target is not None:
@@ -259,7 +259,7 @@ def _searched(question: PlanRequest, how: _How, start: Plan | None) -> tuple[Pla
 
 def _shown(show: Callable[[float, str], None]) -> Callable[[SearchStatus], None]:
     """Shows on a bar how a search goes on."""
-    from meshwright.base.units import counted, format_seconds
+    from meshwright.base.quantities import counted, format_seconds
 
     def told(now: SearchStatus) -> None:
         words = f"{now.doing}: {counted(now.simulated, 'plan')} simulated"
@@ -332,7 +332,7 @@ def _explained(
 ) -> list[str | Table]:
     """Every decision with its runner-up, and the plan as its graph."""
     from meshwright.report.annotated import annotated, describe_lines, table_of_lines
-    from meshwright.report.text.decisions import describe_decisions, table_of_decisions
+    from meshwright.report.text.decision_table import describe_decisions, table_of_decisions
     from meshwright.simulate.simulation import simulate
 
     lines = annotated(simulate(planned.plan, prices), top)

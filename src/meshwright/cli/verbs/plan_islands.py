@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import as_run, set_aside
+from meshwright.cli.shared_options import as_run, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from meshwright.cluster.islands import IslandCluster
-    from meshwright.graph.model import OperatorGraph
+    from meshwright.cluster.island_cluster import IslandCluster
+    from meshwright.graph.operator_graph import OperatorGraph
     from meshwright.plan.options import Options
     from meshwright.search.budget import Budget
 
@@ -59,9 +59,9 @@ def plan_on_islands(
 
     from meshwright.cost.backend import backend_named
     from meshwright.plan.island_plan import save_island_plan
-    from meshwright.report.text import islands as report
-    from meshwright.search.islands.planner import best_island_plan
-    from meshwright.search.islands.question import IslandQuestion
+    from meshwright.report.text import island_report as report
+    from meshwright.search.islands.island_planner import best_island_plan
+    from meshwright.search.islands.island_question import IslandQuestion
 
     question = IslandQuestion(graph=graph, cluster=machine, training=training)
     with progress_bar("planning (the first time compiles for a minute or two)") as show:
@@ -87,11 +87,11 @@ def plan_on_islands(
 
 def explain_islands(path: str, *, json: bool) -> None:
     """Who does what, who is slow, and what leaving each island out would give."""
-    from meshwright.explain.islands import left_out
+    from meshwright.explain.stragglers import left_out
     from meshwright.plan.island_plan import load_island_plan
-    from meshwright.report.text import islands as report
-    from meshwright.search.islands.question import IslandCandidate
-    from meshwright.simulate.islands import predicted
+    from meshwright.report.text import island_report as report
+    from meshwright.search.islands.island_question import IslandCandidate
+    from meshwright.simulate.island_step import predicted
 
     plan = load_island_plan(path)
     prediction = predicted(plan)

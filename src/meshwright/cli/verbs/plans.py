@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import (
+from meshwright.cli.plan_options import (
+    MixedOption,
+    OptimizerOption,
+    PapersOption,
+    chosen_training,
+)
+from meshwright.cli.rule_options import OperatorsOption, defined_operators
+from meshwright.cli.shared_options import (
     BackendOption,
     BatchOption,
     ClusterOption,
@@ -28,16 +35,9 @@ from meshwright.cli.options import (
     require_places,
     set_aside,
 )
-from meshwright.cli.plan_options import (
-    MixedOption,
-    OptimizerOption,
-    PapersOption,
-    chosen_training,
-)
-from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
-    from meshwright.plan.model import Plan
+    from meshwright.plan.plan import Plan
     from meshwright.search.mcmc.metropolis import Engine
 
 
@@ -156,7 +156,7 @@ def compare(
     import msgspec
 
     from meshwright.cost.backend import backend_named
-    from meshwright.search.find import with_sequence
+    from meshwright.search.resolve import with_sequence
 
     ways: tuple[Engine, ...] = ("delta", "full")
     allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")

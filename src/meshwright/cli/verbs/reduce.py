@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, print_left_out
-from meshwright.cli.options import (
+from meshwright.cli.shared_options import (
     AlgorithmOption,
     AxesOption,
     BackendOption,
@@ -70,8 +70,8 @@ def reduce(
     Example:  meshwright reduce --nodes 2 --gpus 4 --axes data=8 --reduce data --torch
     """
     from meshwright.base.errors import InputError
-    from meshwright.base.units import parse_bytes
-    from meshwright.cluster.model import Cluster
+    from meshwright.base.quantities import parse_bytes
+    from meshwright.cluster.cluster import Cluster
     from meshwright.collectives.dsl import Program
     from meshwright.collectives.predict import predict
     from meshwright.report import documents
@@ -123,7 +123,7 @@ def reduce(
 
 
 def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) -> None:
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.report.text import placements as tables
 
     console = new_console()
@@ -138,7 +138,7 @@ def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) ->
 def _show_script(levels: Hierarchy, program: Program) -> None:
     from meshwright.collectives.lowering import lower_program, reduction_groups
     from meshwright.collectives.verify import verified
-    from meshwright.report.text.script import torch_script
+    from meshwright.report.text.reduction_script import torch_script
 
     steps, groups = lower_program(levels, verified(levels, program)), reduction_groups(levels)
     print(torch_script(program, steps, groups, levels.placement.devices), end="")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.cli.console import new_console, print_json, print_left_out
-from meshwright.cli.options import chosen
+from meshwright.cli.shared_options import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from meshwright.cluster.islands import IslandCluster
+    from meshwright.cluster.island_cluster import IslandCluster
     from meshwright.search.rank import Reduction
     from meshwright.sharding.axes import Axis
 
@@ -38,10 +38,10 @@ def reduce_over_islands(
     `regular_options` are options of which islands know nothing.
     """
     from meshwright.base.errors import InputError
-    from meshwright.collectives.islands.predict import IslandPredictor
-    from meshwright.collectives.islands.program import IslandProgram
-    from meshwright.collectives.islands.synthesize import count_island_programs
-    from meshwright.collectives.islands.verify import verified_islands
+    from meshwright.collectives.islands.cheapest_island_program import IslandPredictor
+    from meshwright.collectives.islands.island_program import IslandProgram
+    from meshwright.collectives.islands.island_synthesis import count_island_programs
+    from meshwright.collectives.islands.island_verification import verified_islands
     from meshwright.cost.alpha_beta import Pricer
     from meshwright.cost.backend import ALGORITHMS, backend_named
     from meshwright.report.text import island_reductions as report

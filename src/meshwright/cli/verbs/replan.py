@@ -8,7 +8,7 @@ import typer
 
 from meshwright.cli import plan_options as own
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import (
+from meshwright.cli.shared_options import (
     JsonOption,
     SlowOption,
     WithoutOption,
@@ -21,11 +21,11 @@ from meshwright.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from meshwright.cluster.islands import Machine
-    from meshwright.graph.model import OperatorGraph
+    from meshwright.cluster.island_cluster import Machine
+    from meshwright.graph.operator_graph import OperatorGraph
     from meshwright.plan.island_plan import IslandPlan
-    from meshwright.plan.model import Plan
     from meshwright.plan.options import Options
+    from meshwright.plan.plan import Plan
     from meshwright.search.budget import Budget
 
 
@@ -74,7 +74,7 @@ def replan(
     if json:
         print_json({"step_s": step, "full_step_s": full, "saved": path, "left": words})
         return
-    from meshwright.base.units import Seconds, format_seconds
+    from meshwright.base.quantities import Seconds, format_seconds
 
     print_parts(
         f"{graph.name} on what is left of {old.cluster.name}: {words}; every figure is predicted",
@@ -88,8 +88,8 @@ def _asked(old: Plan | IslandPlan) -> tuple[OperatorGraph, Options, str]:
     """The whole graph with all samples, what is said about training, the library."""
     from meshwright.base.errors import InputError
     from meshwright.graph.batch import with_samples
-    from meshwright.plan.model import Plan
     from meshwright.plan.options import Options
+    from meshwright.plan.plan import Plan
 
     first = old if isinstance(old, Plan) else max(old.parts, key=lambda part: part.share).plan
     training = Options(optimizer=first.options.optimizer, mixed=first.options.mixed)
@@ -105,8 +105,8 @@ def _asked(old: Plan | IslandPlan) -> tuple[OperatorGraph, Options, str]:
 
 def _batch(old: Plan | IslandPlan) -> int | None:
     """The samples that the model is asked for; a saved graph has its own."""
-    from meshwright.capture.source.options import parse_source
-    from meshwright.plan.model import Plan
+    from meshwright.capture.source.model_source import parse_source
+    from meshwright.plan.plan import Plan
 
     if isinstance(old, Plan):
         return old.batch
@@ -115,8 +115,8 @@ def _batch(old: Plan | IslandPlan) -> int | None:
 
 
 def _step(old: Plan | IslandPlan) -> float:
-    from meshwright.plan.model import Plan
-    from meshwright.simulate.islands import predicted
+    from meshwright.plan.plan import Plan
+    from meshwright.simulate.island_step import predicted
     from meshwright.simulate.simulation import simulate
 
     return simulate(old).prediction.step if isinstance(old, Plan) else predicted(old).step
@@ -136,13 +136,13 @@ def _searched(
     """Search, save, and tell the step, what is left, and what was in the file before."""
     import msgspec
 
-    from meshwright.cluster.islands import levels_text
-    from meshwright.cluster.model import Cluster
+    from meshwright.cluster.cluster import Cluster
+    from meshwright.cluster.island_cluster import levels_text
     from meshwright.cost.backend import backend_named
     from meshwright.plan.file import save_plan
     from meshwright.plan.island_plan import save_island_plan
-    from meshwright.search.islands.planner import best_island_plan
-    from meshwright.search.islands.question import IslandQuestion
+    from meshwright.search.islands.island_planner import best_island_plan
+    from meshwright.search.islands.island_question import IslandQuestion
     from meshwright.search.joint.planner import best_plan
     from meshwright.search.joint.request.question import PlanRequest
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import JsonOption, require_output_path, require_places, set_aside
 from meshwright.cli.plan_options import PapersOption
+from meshwright.cli.shared_options import JsonOption, require_output_path, require_places, set_aside
 from meshwright.cli.verbs.explain import SEARCHES, SearchesOption, chosen_searches
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, print_parts, progress_bar
-from meshwright.cli.options import JsonOption
 from meshwright.cli.rule_options import (
     JobsOption,
     OperatorsOption,
@@ -17,6 +16,7 @@ from meshwright.cli.rule_options import (
     named_rule,
     require_seconds,
 )
+from meshwright.cli.shared_options import JsonOption
 from meshwright.cli.verbs.apply import apply_rules
 from meshwright.cli.verbs.generate import generate_rules
 
@@ -39,7 +39,7 @@ def list_rules(
 
     Example:  meshwright rules list 'linear-cut-*'
     """
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.report.json.rule_documents import library_document
     from meshwright.report.text.rules import describe_section
     from meshwright.rewrite.library import sections, shipped_certificates
@@ -84,7 +84,7 @@ def show_rule(
     from meshwright.report.json.rule_documents import rule_document
     from meshwright.report.text.rules import describe_rule, draw_rule
     from meshwright.rewrite.library import digest, library, shipped_certificates
-    from meshwright.rewrite.library.reading import read_rules
+    from meshwright.rewrite.library.rule_files import read_rules
 
     known = known_operators(operators)
     available = library() if file is None else read_rules(file, known).rules
@@ -125,11 +125,11 @@ def verify_rules(
     Example:  meshwright rules verify found.rules --certify found.json
     """
     from meshwright.base.files import require_writable, write_atomically
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.report.json.rule_documents import verdicts_document
     from meshwright.report.text.rules import describe_tally, table_of_verdicts
     from meshwright.rewrite.library import shipped_rules
-    from meshwright.rewrite.library.reading import RuleFile, certificates_text, read_rules
+    from meshwright.rewrite.library.rule_files import RuleFile, certificates_text, read_rules
     from meshwright.rewrite.verify.many import certificates, judge
 
     require_seconds(seconds)

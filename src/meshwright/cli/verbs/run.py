@@ -10,13 +10,13 @@ import typer
 
 from meshwright.cli.console import print_json, print_parts
 from meshwright.cli.exits import Exit
-from meshwright.cli.options import JsonOption
+from meshwright.cli.shared_options import JsonOption
 
 if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-    from meshwright.plan.model import Measurement, Plan, Prediction
+    from meshwright.plan.plan import Measurement, Plan, Prediction
     from meshwright.run.exec.compiled_segments import CompileReport
     from meshwright.run.training import TrainingTask
 
@@ -86,7 +86,7 @@ def run(
     Example:  meshwright run plan.json --steps 3
     """
     from meshwright.base.errors import InputError
-    from meshwright.base.units import Seconds
+    from meshwright.base.quantities import Seconds
     from meshwright.plan.file import load_plan
     from meshwright.plan.island_plan import is_island_plan
 
@@ -183,9 +183,9 @@ def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
     import torch
 
     from meshwright.base.errors import InputError
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.calibrate.link_calibration import torchrun_command
-    from meshwright.plan.model import Measurement
+    from meshwright.plan.plan import Measurement
     from meshwright.run.launch.gpus import gpus_for, mps_service
     from meshwright.run.launch.ranks import Home, RankError, run_ranks
     from meshwright.run.training import RunListener, train
@@ -220,7 +220,7 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
     """
     import msgspec
 
-    from meshwright.base.units import Bytes
+    from meshwright.base.quantities import Bytes
     from meshwright.cost.backend import NCCL, RINGS
     from meshwright.lower.script import Script
     from meshwright.lower.traffic import sent_bytes_of
@@ -240,7 +240,7 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
 
 
 def _tell_compiled(report: CompileReport) -> None:
-    from meshwright.base.units import Seconds, counted, format_seconds
+    from meshwright.base.quantities import Seconds, counted, format_seconds
 
     what = f"{counted(report.graphs, 'graph')} for {counted(report.uses, 'part')} of segments"
     typer.echo(f"compiled {what}, {format_seconds(Seconds(report.seconds))}", err=True)
@@ -249,7 +249,7 @@ def _tell_compiled(report: CompileReport) -> None:
 
 
 def _tell_step(number: int, loss: float, seconds: float) -> None:
-    from meshwright.base.units import Seconds, format_seconds
+    from meshwright.base.quantities import Seconds, format_seconds
 
     what = "warm-up" if number == 0 else f"step {number}"
     typer.echo(f"{what}: loss {loss:.6g}, {format_seconds(Seconds(seconds))} (measured)", err=True)

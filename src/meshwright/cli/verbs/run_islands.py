@@ -13,7 +13,7 @@ from meshwright.cli.exits import Exit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from meshwright.base.units import Seconds
+    from meshwright.base.quantities import Seconds
     from meshwright.plan.island_plan import IslandPlan
     from meshwright.run.island_training import IslandRun, IslandTask
 
@@ -36,9 +36,9 @@ def run_on_islands(
 ) -> None:
     """Train by a plan over islands, and show what was measured beside what was predicted."""
     from meshwright.base.errors import InputError
-    from meshwright.base.units import Seconds
+    from meshwright.base.quantities import Seconds
     from meshwright.plan.island_plan import load_island_plan
-    from meshwright.report.text.islands import describe_island_run, island_run_document
+    from meshwright.report.text.island_report import describe_island_run, island_run_document
     from meshwright.run.island_training import IslandTask
     from meshwright.run.launch.torchrun import joined, started_by_torchrun
     from meshwright.run.training import refuse_code_elsewhere
@@ -82,7 +82,7 @@ def _predicted(plan: IslandPlan) -> Seconds:
 
     from meshwright.cost.backend import RINGS
     from meshwright.run.memory_check import require_planned
-    from meshwright.simulate.islands import predicted
+    from meshwright.simulate.island_step import predicted
 
     replace = msgspec.structs.replace
     parts = tuple(replace(part, plan=replace(part.plan, backend=RINGS.name)) for part in plan.parts)
@@ -95,7 +95,7 @@ def _predicted(plan: IslandPlan) -> Seconds:
 def _on_this_machine(task: IslandTask, listener: Told) -> IslandRun:
     """Ranks as processes of this machine."""
     from meshwright.base.errors import InputError
-    from meshwright.base.units import counted
+    from meshwright.base.quantities import counted
     from meshwright.cli.verbs.run import MOST_RANKS
     from meshwright.run.island_training import IslandRun, train_on_islands
     from meshwright.run.launch.ranks import RankError, run_ranks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, progress_bar
-from meshwright.cli.options import JsonOption, chosen
+from meshwright.cli.shared_options import JsonOption, chosen
 
 if TYPE_CHECKING:
     from meshwright.report.text.sweeps import Outcome

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, progress
-from meshwright.cli.options import JsonOption, require_output_path
+from meshwright.cli.shared_options import JsonOption, require_output_path
 
 if TYPE_CHECKING:
-    from meshwright.graph.model import OperatorGraph
+    from meshwright.graph.operator_graph import OperatorGraph
 
 validate = typer.Typer(help="Hold predictions against measurements.", no_args_is_help=True)
 
@@ -29,8 +29,8 @@ def validate_p2(
     from meshwright.report.json import validation_documents as documents
     from meshwright.report.text import validations as tables
     from meshwright.validate.p2 import compare
-    from meshwright.validate.rows import embedded_rows, load_rows
-    from meshwright.validate.summary import summarize
+    from meshwright.validate.p2_accuracy import summarize
+    from meshwright.validate.p2_rows import embedded_rows, load_rows
 
     comparisons = compare(embedded_rows() if rows is None else load_rows(rows))
     summary = summarize(comparisons)
@@ -62,12 +62,12 @@ def validate_operators(
     Example:  meshwright validate operators
     """
     from meshwright.base.errors import InputError
-    from meshwright.cluster.model import Cluster
-    from meshwright.cost.table import load_table
+    from meshwright.cluster.cluster import Cluster
+    from meshwright.cost.profile_table import load_table
     from meshwright.cost.tables import table_of
     from meshwright.report.json.validation_documents import operators_document
     from meshwright.report.text.validations import table_of_operator_errors
-    from meshwright.validate.operators import compare_operators, errors_by_kind
+    from meshwright.validate.operator_prices import compare_operators, errors_by_kind
 
     device = Cluster.named(cluster).device
     table = table_of(device) if rows is None else load_table(rows)
@@ -100,7 +100,7 @@ def validate_device(
 
     from meshwright.base.errors import InputError, nearest
     from meshwright.capture.load import load_model
-    from meshwright.cluster.model import Cluster
+    from meshwright.cluster.cluster import Cluster
     from meshwright.report.json.validation_documents import device_document
     from meshwright.report.text.validations import table_of_steps_measured
     from meshwright.validate.device import compare_steps, embedded_findings
@@ -174,15 +174,15 @@ def validate_published(
     Example:  meshwright validate published --source fms-fsdp
     """
     from meshwright.capture.load import load_model
-    from meshwright.report.text.published import (
+    from meshwright.report.text.published_table import (
         describe_published,
         published_document,
         table_of_published_errors,
         table_of_skipped,
     )
-    from meshwright.validate.published.predict import judged
+    from meshwright.validate.published.accuracy import summarize_published
+    from meshwright.validate.published.predicted_rows import judged
     from meshwright.validate.published.rows import load_published
-    from meshwright.validate.published.summary import summarize_published
 
     require_output_path("--bands", bands)
     wanted = [row for row in load_published(rows) if source is None or source in row.source]
@@ -234,7 +234,7 @@ def validate_heterogeneous(
     Example:  meshwright validate heterogeneous
     """
     from meshwright.capture.load import load_model
-    from meshwright.report.text import heterogeneous as report
+    from meshwright.report.text import amp_table as report
     from meshwright.validate.heterogeneous import Judge, embedded_rows, load_rows
 
     loaded = embedded_rows() if rows is None else load_rows(rows)

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.toml import parse_cluster
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.cluster.model import Device
+from meshwright.cluster.cluster import Device
 from meshwright.cluster.rates import Software
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.table import PriceTable, load_table, parse_table
+from meshwright.cost.profile_table import PriceTable, load_table, parse_table
 
 
 def pricer_of(device: Device) -> OperatorPricer:

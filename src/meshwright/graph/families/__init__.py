@@ -3,7 +3,7 @@
 There is no registry: what a user tells of an operator stands in its attribute `definition`, so it
 goes wherever the operator goes, into plan files and other processes (decision 0023).
 
->>> from meshwright.graph.model import Spec
+>>> from meshwright.graph.operator_graph import Spec
 >>> x, line = Spec("float32", (4, 8)), "swish(x)[i..] = x[i..] * sigmoid(x[i..])"
 >>> swish = Call(kind="my.swish", inputs=(x,), outputs=(x,), attributes=(("definition", line),))
 >>> [split.name for split in family_of(swish).splits(swish)]
@@ -18,7 +18,6 @@ from meshwright.graph.families import (
     contraction,
     convolution,
     creation,
-    drawing,
     elementwise,
     embedding,
     experts,
@@ -31,6 +30,7 @@ from meshwright.graph.families import (
     pointwise,
     pooling,
     products,
+    random_tensors,
     recurrent,
     reductions,
     reshape,
@@ -41,12 +41,12 @@ from meshwright.graph.families import (
 from meshwright.graph.families.defined import defined_by
 from meshwright.graph.families.opaque import Opaque
 from meshwright.graph.family import DEFINITION, Family
-from meshwright.graph.model import Call, Operator
+from meshwright.graph.operator_graph import Call, Operator
 
 _FILES = (
     products, contraction, convolution, pooling, images, attention, embedding, recurrent,
     normalisation, softmax, losses, elementwise, pointwise, spectral, matrices, reductions, reshape,
-    arrangement, sections, indexing, creation, drawing, parallel, experts,
+    arrangement, sections, indexing, creation, random_tensors, parallel, experts,
 )  # fmt: skip
 
 BUILT_IN: dict[str, Family] = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import final
 
 from meshwright.graph.family import Family, Split, along, integer, integers, position, tensor
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 
 @final

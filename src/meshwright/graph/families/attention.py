@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
@@ -32,7 +32,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 
 @final

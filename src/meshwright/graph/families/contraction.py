@@ -27,7 +27,7 @@ import msgspec
 from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.families.elementwise import promoted
 from meshwright.graph.family import Family, Role, Saved, ShapeError, Split, Wanted, tensor
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 Label = str | int
 Labels = tuple[Label, ...]

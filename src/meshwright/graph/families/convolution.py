@@ -29,7 +29,7 @@ from meshwright.graph.family import (
     replaced,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 SPATIAL_NAMES: Mapping[int, tuple[str, ...]] = {
     1: ("length",),

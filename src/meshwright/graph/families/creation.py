@@ -20,7 +20,7 @@ from meshwright.graph.family import (
     integers,
     replaced,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 
 @final

@@ -36,7 +36,6 @@ from meshwright.graph.family import (
     tensor,
 )
 from meshwright.graph.meaning import require_valid_notation
-from meshwright.graph.model import Attributes, Call, Spec
 from meshwright.graph.notation import (
     Apply,
     Definition,
@@ -55,6 +54,7 @@ from meshwright.graph.notation import (
     parse_definition,
     parts,
 )
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 
 @lru_cache(maxsize=1 << 12)

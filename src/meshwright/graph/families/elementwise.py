@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
@@ -22,7 +22,7 @@ from meshwright.graph.family import (
     other_factors,
     tensor,
 )
-from meshwright.graph.model import Call, Spec, Value
+from meshwright.graph.operator_graph import Call, Spec, Value
 
 Result = Literal["promoted", "real", "bool", "first", "magnitude", "complex", "wide"]
 """Which dtype comes out: that of promotion, the same but never whole, bool, the first input's; of

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.family import (
     Family,
     Saved,
@@ -29,7 +29,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.model import ITEM_BYTES, Attributes, Call, Spec
+from meshwright.graph.operator_graph import ITEM_BYTES, Attributes, Call, Spec
 
 
 def embedding_traffic(call: Call) -> Bytes:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.expert_body import (
     OPERANDS,
     ROWS,
@@ -40,7 +40,7 @@ from meshwright.graph.family import (
     replaced,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 PRODUCT = "_grouped_mm"
 

@@ -22,7 +22,7 @@ from meshwright.graph.family import (
     integers,
     tensor,
 )
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 
 @final

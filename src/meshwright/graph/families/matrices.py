@@ -25,7 +25,7 @@ from meshwright.graph.family import (
     position,
     tensor,
 )
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 SIDES = "r"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.families.convolution import SPATIAL_NAMES
 from meshwright.graph.family import (
     Family,
@@ -28,7 +28,7 @@ from meshwright.graph.family import (
     replaced,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 _FLOPS_PER_ELEMENT = 8
 """Mean, variance (3), normalise (2), scale, shift."""

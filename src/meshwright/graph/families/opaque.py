@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import final
 
 from meshwright.graph.family import Family, Saved, Split, Wanted, integers
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 
 @final

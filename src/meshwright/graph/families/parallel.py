@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Literal, final
 
 from meshwright.graph.family import Family, ShapeError, Split, integer, position, tensor
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 FRONT_AXES = ("steps", "copies", "sums")
 """Axes that are no dims, which `axis` may name too."""

@@ -30,7 +30,7 @@ from meshwright.graph.family import (
     replaced,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 
 def sample_channel_splits(call: Call, spatial: int) -> tuple[Split, ...]:

@@ -28,7 +28,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 
 @final

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.family import (
     Family,
     Saved,
@@ -27,7 +27,7 @@ from meshwright.graph.family import (
     replaced,
     tensor,
 )
-from meshwright.graph.model import ITEM_BYTES, Attributes, Call, Spec
+from meshwright.graph.operator_graph import ITEM_BYTES, Attributes, Call, Spec
 
 _GATES = 3
 """Dims of a weight matrix that has its gates apart."""

@@ -26,7 +26,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 Result = Literal["same", "sum", "bool", "int64"]
 """Which dtype comes out: the input's, its widest whole or real one, bool, int64."""

@@ -25,7 +25,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 
 def common_cuts(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:

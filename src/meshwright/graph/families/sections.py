@@ -24,7 +24,7 @@ from meshwright.graph.family import (
     role_of,
     tensor,
 )
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.operator_graph import Attributes, Call, Spec
 
 _UNBOUNDED = 2**63 - 1
 """What ATen writes for the end of a slice that has none."""

@@ -19,7 +19,7 @@ from meshwright.graph.family import (
     position,
     tensor,
 )
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 _FLOPS_PER_ELEMENT = 5
 """Maximum, subtract, exponentiate, add, divide."""

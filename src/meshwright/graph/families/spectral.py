@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, final
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.families.elementwise import COMPLEX, PARTS
 from meshwright.graph.families.sections import with_size
 from meshwright.graph.family import (
@@ -23,7 +23,7 @@ from meshwright.graph.family import (
     position,
     tensor,
 )
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.operator_graph import Call, Spec
 
 PAIR = 2
 

@@ -12,7 +12,7 @@ from meshwright.explain.step_parts import step_parts
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
-from meshwright.report.throughput import step_parts_document
+from meshwright.report.throughput_text import step_parts_document
 from meshwright.search.joint.request.question import PlanResult
 
 

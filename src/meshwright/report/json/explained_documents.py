@@ -17,7 +17,7 @@ from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
 from meshwright.report.text.planned import missing
 from meshwright.report.text.what_ifs import what_ifs_document
-from meshwright.report.throughput import step_parts_document
+from meshwright.report.throughput_text import step_parts_document
 
 
 def explained_document(explained: Explained) -> Document:

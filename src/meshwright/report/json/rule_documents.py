@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.report.documents import Document
 from meshwright.report.text.rules import describe_conditions, meanings
 from meshwright.rewrite.generate.run import GeneratedRules
@@ -18,7 +18,7 @@ from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import Certificate, RuleSection
 from meshwright.rewrite.verify.many import JudgedRules
-from meshwright.rewrite.verify.verdict import Counterexample
+from meshwright.rewrite.verify.proof_verdict import Counterexample
 
 
 def library_document(

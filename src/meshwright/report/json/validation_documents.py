@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from meshwright.cost.table import Origin
+from meshwright.cost.profile_table import Origin
 from meshwright.report.documents import Document
 from meshwright.validate.collectives import AllReduceComparison, AllReduceErrors
 from meshwright.validate.device import StepComparison
-from meshwright.validate.operators import OperatorComparison, OperatorErrors
+from meshwright.validate.operator_prices import OperatorComparison, OperatorErrors
 from meshwright.validate.p2 import P2Comparison
-from meshwright.validate.summary import Summary
+from meshwright.validate.p2_accuracy import Summary
 
 
 def validation_document(comparisons: Sequence[P2Comparison], summary: Summary) -> Document:

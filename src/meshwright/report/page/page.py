@@ -19,19 +19,19 @@ import msgspec
 from meshwright.explain.decisions import Decision
 from meshwright.explain.replan import Replanned
 from meshwright.explain.what_if import Improvement
-from meshwright.report.page.machine import machine_section
+from meshwright.report.page.cluster_section import machine_section
 from meshwright.report.page.markup import Markup, element, joined
-from meshwright.report.page.memory import memory_document
-from meshwright.report.page.operators import graph_document
+from meshwright.report.page.memory_chart import memory_document
+from meshwright.report.page.operator_section import graph_document
 from meshwright.report.page.progress import progress_document, progress_section
+from meshwright.report.page.reduction_section import reductions_section
 from meshwright.report.page.spent import bottlenecks_section
 from meshwright.report.page.strategies import (
     decisions_section,
     improvements_section,
     strategies_section,
 )
-from meshwright.report.page.summary import summary_section
-from meshwright.report.page.sums import reductions_section
+from meshwright.report.page.summary_section import summary_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
 from meshwright.search.joint.request.question import PlanResult

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from meshwright.base.integers import from_digits, to_digits
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.sharding.layout import REPLICA, MeshFactor
 from meshwright.sharding.unit import SAMPLE

@@ -4,7 +4,7 @@ Leaves: words, and data for two charts: the best step over time, and time agains
 
 from __future__ import annotations
 
-from meshwright.base.units import counted, format_seconds
+from meshwright.base.quantities import counted, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.search.candidate import Candidate

@@ -4,7 +4,7 @@ Leaves: a section: what the step waits for, how busy links are, what collectives
 
 from __future__ import annotations
 
-from meshwright.base.units import counted, format_gibibytes, format_seconds
+from meshwright.base.quantities import counted, format_gibibytes, format_seconds
 from meshwright.explain.explanation import Spending, spending
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.text.explained import describe_categories

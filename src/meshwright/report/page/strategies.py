@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.base.units import counted, format_gibibytes, format_rate, format_seconds
+from meshwright.base.quantities import counted, format_gibibytes, format_rate, format_seconds
 from meshwright.explain.decisions import Decision
 from meshwright.explain.replan import Replanned
 from meshwright.explain.what_if import Improvement
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.predictions import describe_refused, exposed
-from meshwright.report.text.decisions import HEADS, decision_cells, describe_decisions
+from meshwright.report.text.decision_table import HEADS, decision_cells, describe_decisions
 from meshwright.report.text.planned import FOUND, missing, speedup
 from meshwright.report.text.what_ifs import what_ifs
-from meshwright.report.throughput import mfu_cell, rate, unit_of
+from meshwright.report.throughput_text import mfu_cell, rate, unit_of
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.request.question import PlanResult
 from meshwright.simulate.throughput import throughput

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     counted,
     format_gibibytes,
     format_seconds,
@@ -15,8 +15,8 @@ from meshwright.cluster.software import describe_software
 from meshwright.configs.better import ConfigTrial
 from meshwright.configs.judge import BUBBLE, COMPUTING, Checked, ConfigLoad, matrix_text
 from meshwright.explain.step_parts import step_parts
-from meshwright.plan.model import Plan, Prediction
-from meshwright.report.bands import describe_band
+from meshwright.plan.plan import Plan, Prediction
+from meshwright.report.band_text import describe_band
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
     PredictionRow,
@@ -25,7 +25,11 @@ from meshwright.report.predictions import (
     parts_of,
     strategies_table,
 )
-from meshwright.report.throughput import describe_cost, describe_step_parts, describe_throughput
+from meshwright.report.throughput_text import (
+    describe_cost,
+    describe_step_parts,
+    describe_throughput,
+)
 from meshwright.simulate.throughput import throughput
 from meshwright.validate.bands import band_of, inside
 

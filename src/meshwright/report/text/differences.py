@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     counted,
     format_gibibytes,
     format_rate,
@@ -20,7 +20,7 @@ from meshwright.cluster.software import describe_software
 from meshwright.collectives.dsl import Program
 from meshwright.explain.step_parts import StepParts, step_parts
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.report.contrast import (
     Amount,
     CollectiveChange,
@@ -36,8 +36,8 @@ from meshwright.report.predictions import (
     parts_of,
     prediction_document,
 )
-from meshwright.report.tables import new_table
-from meshwright.report.throughput import (
+from meshwright.report.terminal_tables import new_table
+from meshwright.report.throughput_text import (
     AMOUNT,
     describe_workload,
     rate,

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from meshwright.base.integers import to_digits
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     counted,
     format_bandwidth,
     format_bytes,
     format_ops,
     format_seconds,
 )
-from meshwright.cluster.islands import Machine
-from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.cluster.cluster import WHOLE, Cluster, Link
+from meshwright.cluster.island_cluster import Machine
 from meshwright.sharding.axes import IDLE
 from meshwright.sharding.placement import Placement
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     counted,
     format_bytes,
     format_gibibytes,
@@ -23,21 +23,21 @@ from meshwright.explain.explanation import Explained
 from meshwright.explain.exposed import CollectiveCost, KindCost, LinkCost
 from meshwright.explain.path_breakdown import PathStretch, by_category
 from meshwright.explain.what_if import Improvement
-from meshwright.report.bands import describe_band
+from meshwright.report.band_text import describe_band
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
     describe_machine,
     describe_memory_by_kind,
     describe_predicted,
 )
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.report.text.planned import (
     describe_held,
     describe_lower_bound,
     describe_outline,
     missing,
 )
-from meshwright.report.throughput import (
+from meshwright.report.throughput_text import (
     describe_cost,
     describe_step_parts,
     describe_throughput,
@@ -89,7 +89,7 @@ def describe_explained(explained: Explained) -> str:
 def describe_categories(stretches: Sequence[PathStretch]) -> str:
     """What the critical path is made of, in a line.
 
-    >>> from meshwright.base.units import Seconds
+    >>> from meshwright.base.quantities import Seconds
     >>> describe_categories([PathStretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
     'critical path: updates of parameters 100.0%'
     """

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from meshwright.base.units import counted, format_bytes, format_count, format_seconds
-from meshwright.cluster.islands import IslandCluster, levels_text
-from meshwright.collectives.islands.predict import IslandStepPrice, PricedIslandProgram
-from meshwright.collectives.islands.program import IslandCrossing
+from meshwright.base.quantities import counted, format_bytes, format_count, format_seconds
+from meshwright.cluster.island_cluster import IslandCluster, levels_text
+from meshwright.collectives.islands.cheapest_island_program import (
+    IslandStepPrice,
+    PricedIslandProgram,
+)
+from meshwright.collectives.islands.island_program import IslandCrossing
 from meshwright.cost.collective import Collective
 from meshwright.report.documents import Document
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.search.rank import Reduction
 
 ONE = (IslandCrossing("everybody", Collective.ALL_REDUCE),)

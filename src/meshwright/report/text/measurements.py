@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from rich.table import Table
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     Bytes,
     Seconds,
     counted,
@@ -20,10 +20,10 @@ from meshwright.base.units import (
     format_seconds,
     format_traffic,
 )
-from meshwright.plan.model import Held, Measurement, OneDevice, Plan, Prediction
+from meshwright.plan.plan import Held, Measurement, OneDevice, Plan, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.predictions import describe_machine, exposed, parts_of
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 
 if TYPE_CHECKING:
     from meshwright.calibrate.profile_calls import CallCalibration
@@ -88,7 +88,7 @@ def _comparable(memory: Held) -> dict[str, Bytes]:
 def describe_one_device(one: OneDevice) -> str:
     """Whether a run computes what plain PyTorch computes on one device, and what was compared.
 
-    >>> from meshwright.plan.model import Tolerance
+    >>> from meshwright.plan.plan import Tolerance
     >>> one = OneDevice(dtype="float64", loss=(2.0, 1.0), here=(2.0, 1.0), loss_error=0.0,
     ...                 gradient_error=2e-15, gradient="w", parameter_error=3e-14, parameter="w",
     ...                 compared=4, still=("k.bias",),

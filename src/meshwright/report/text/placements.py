@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from meshwright.base.units import format_bandwidth, format_bytes, format_seconds
+from meshwright.base.quantities import format_bandwidth, format_bytes, format_seconds
 from meshwright.collectives.predict import PricedProgram
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.report.words import describe_program
 from meshwright.search.rank import RankedPlacement, Reduction
 from meshwright.sharding.placement import Placement

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     counted,
     format_bytes,
     format_count,
@@ -21,8 +21,8 @@ from meshwright.base.units import (
 )
 from meshwright.explain.step_parts import StepParts
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan
-from meshwright.report.bands import describe_band
+from meshwright.plan.plan import Plan
+from meshwright.report.band_text import describe_band
 from meshwright.report.outline import Outline, short_description
 from meshwright.report.predictions import (
     PredictionRow,
@@ -33,8 +33,8 @@ from meshwright.report.predictions import (
     parts_of,
     strategies_table,
 )
-from meshwright.report.tables import new_table
-from meshwright.report.throughput import (
+from meshwright.report.terminal_tables import new_table
+from meshwright.report.throughput_text import (
     describe_cost,
     describe_step_parts,
     describe_throughput,

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     counted,
     format_gibibytes,
     format_rate,
     format_seconds,
     format_traffic,
 )
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.software import describe_software
 from meshwright.explain.step_parts import step_parts
 from meshwright.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan, Prediction
-from meshwright.report.bands import describe_band
+from meshwright.plan.plan import Plan, Prediction
+from meshwright.report.band_text import describe_band
 from meshwright.report.documents import Document
 from meshwright.report.outline import describe_options
 from meshwright.report.predictions import (
@@ -36,8 +36,8 @@ from meshwright.report.predictions import (
     refused_document,
     strategies_table,
 )
-from meshwright.report.tables import new_table
-from meshwright.report.throughput import (
+from meshwright.report.terminal_tables import new_table
+from meshwright.report.throughput_text import (
     describe_training,
     describe_workload,
     rate,

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from meshwright.base.units import counted
+from meshwright.base.quantities import counted
 from meshwright.graph.notation import Definition
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.rewrite.generate.pairs import Tally
 from meshwright.rewrite.graphs.chain import RewriteStep, free_symbols
 from meshwright.rewrite.graphs.places import Match
@@ -37,7 +37,7 @@ from meshwright.rewrite.language.terms import (
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import Certificate, RuleSection
 from meshwright.rewrite.verify.many import JudgedRules
-from meshwright.rewrite.verify.verdict import Verdict
+from meshwright.rewrite.verify.proof_verdict import Verdict
 
 MEANINGS: Mapping[str, str] = {
     "partition": "partition[axis, d]: every piece along the axis is cut into d",
@@ -74,7 +74,7 @@ def draw_rule(rule: Rule) -> Group:
     """Both sides as trees: under each operator its operands, in their order.
 
     >>> from rich import print
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> print(draw_rule(parse_rule("r: add(relu(x), y) => add(y, relu(x))")))
     add
     ├── relu

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from meshwright.base.units import format_gibibytes, format_seconds
+from meshwright.base.quantities import format_gibibytes, format_seconds
 from meshwright.report.documents import Document
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.search.jobs import Job, JobRow
 from meshwright.search.sweep import Failed, Stopped
 

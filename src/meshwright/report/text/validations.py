@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from meshwright.base.units import (
+from meshwright.base.quantities import (
     format_bandwidth,
     format_gibibytes,
     format_seconds,
 )
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.report.words import describe_program
 from meshwright.sharding.placement import format_matrix
 from meshwright.validate.bed_summary import BedSummary
 from meshwright.validate.collectives import SMALL, AllReduceErrors
 from meshwright.validate.device import StepComparison
-from meshwright.validate.operators import OperatorErrors
+from meshwright.validate.operator_prices import OperatorErrors
 from meshwright.validate.p2 import P2Comparison
-from meshwright.validate.summary import Summary
+from meshwright.validate.p2_accuracy import Summary
 
 
 def table_of_comparisons(comparisons: Sequence[P2Comparison]) -> Table:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from meshwright.base.units import format_gibibytes, format_rate, format_seconds
+from meshwright.base.quantities import format_gibibytes, format_rate, format_seconds
 from meshwright.explain.explanation import Explained
 from meshwright.explain.replan import Replanned
 from meshwright.report.documents import Document
 from meshwright.report.outline import short_description
-from meshwright.report.tables import new_table
+from meshwright.report.terminal_tables import new_table
 from meshwright.report.text.planned import missing
-from meshwright.report.throughput import rate, unit_of
+from meshwright.report.throughput_text import rate, unit_of
 from meshwright.search.candidate import Candidate
 from meshwright.simulate.throughput import throughput
 

@@ -26,7 +26,7 @@ from meshwright.rewrite.generate.graphs import (
     variables,
     width,
 )
-from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.operator_templates import Templates
 
 
 class Catalogue:

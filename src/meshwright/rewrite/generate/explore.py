@@ -33,7 +33,7 @@ from meshwright.rewrite.generate.graphs import (
     variables,
     width,
 )
-from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.operator_templates import Templates
 from meshwright.rewrite.generate.parts import Lesser, SubpatternReducer
 from meshwright.rewrite.generate.values import Store
 

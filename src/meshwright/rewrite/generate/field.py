@@ -26,7 +26,7 @@ from meshwright.graph.notation import (
     ProductTerm,
     Total,
 )
-from meshwright.rewrite.generate.operators import SPLIT, Template
+from meshwright.rewrite.generate.operator_templates import SPLIT, Template
 from meshwright.rewrite.language import shards
 from meshwright.rewrite.language.compute import Array
 from meshwright.rewrite.language.definitions import DEFINITIONS

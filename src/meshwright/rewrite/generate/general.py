@@ -22,7 +22,7 @@ FOUND = 2
 def most_general_rule(rule: Rule, prove: Prove) -> Rule:
     """The first reading that is proved; the rule as it was found, if no other is.
 
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> rule = parse_rule("r: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2")
     >>> print(most_general_rule(rule, lambda reading: True))
     r: relu(partition[0, d](a)) => partition[0, d](relu(a))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
-from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.operator_templates import Templates
 
 Node = tuple[int, ...]
 Graph = tuple[Node, ...]
@@ -59,7 +59,7 @@ def canonical(graph: Graph, templates: Templates) -> tuple[Graph, list[Names]]:
 
     Several ways are symmetries of the graph. The nodes may come in any order.
 
-    >>> from meshwright.rewrite.generate.operators import ALGEBRA
+    >>> from meshwright.rewrite.generate.operator_templates import ALGEBRA
     >>> canonical(((1, 10, 3), (0, 2)), ALGEBRA)  # add(relu(c), d)
     (((0, 0), (1, 1, 8)), [(2, 3)])
     """

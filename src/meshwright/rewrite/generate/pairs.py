@@ -14,12 +14,12 @@ import msgspec
 
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
-from meshwright.rewrite.generate.fit import with_sizes
+from meshwright.rewrite.generate.graph_terms import rule_of
 from meshwright.rewrite.generate.graphs import Names, renamed
 from meshwright.rewrite.generate.parts import Lesser, merged
+from meshwright.rewrite.generate.size_conditions import with_sizes
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove
-from meshwright.rewrite.generate.words import rule_of
 from meshwright.rewrite.language.terms import Plain, Rule, variables
 
 

@@ -25,7 +25,7 @@ from meshwright.rewrite.generate.graphs import (
     unpack,
     width,
 )
-from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.operator_templates import Templates
 
 
 class Lesser(msgspec.Struct, frozen=True, array_like=True):
@@ -167,7 +167,7 @@ class _Splice:
 def merged(graph: Graph, names: Names, templates: Templates) -> Graph:
     """A graph with its variables called so, some alike; operators that become equal are one.
 
-    >>> from meshwright.rewrite.generate.operators import ALGEBRA
+    >>> from meshwright.rewrite.generate.operator_templates import ALGEBRA
     >>> merged(((0, 0), (0, 1), (1, 8, 10)), (0, 0), ALGEBRA)  # add(relu(a), relu(b))
     ((0, 0), (1, 8, 8))
     """

@@ -25,11 +25,11 @@ from meshwright.base.processes import ignore_interrupts
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import ExploredChunk, ExploreJob, explore, nothing
-from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.graph_terms import graph_of
+from meshwright.rewrite.generate.operator_templates import Templates
 from meshwright.rewrite.generate.pairs import Connector, Tally, lesser
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove, Verdicts
-from meshwright.rewrite.generate.words import graph_of
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Rule, variables
 
@@ -77,7 +77,7 @@ def generate(
 
     An interrupt ends it with the rules so far.
 
-    >>> from meshwright.rewrite.generate.operators import defined
+    >>> from meshwright.rewrite.generate.operator_templates import defined
     >>> generated = generate((defined("add"),), 2, lambda rule: True)
     >>> print(generated.rules[0])
     g0001: add(b, add(a, c)) => add(c, add(a, b)) if rank(a) = 2 and rank(c) = 2 and rank(b) = 2

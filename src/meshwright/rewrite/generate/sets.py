@@ -8,7 +8,13 @@ from collections.abc import Mapping
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.graph.notation import Apply, Definition, parts
-from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates, defined, parallel
+from meshwright.rewrite.generate.operator_templates import (
+    ALGEBRA,
+    UNITY,
+    Templates,
+    defined,
+    parallel,
+)
 from meshwright.rewrite.language.definitions import DEFINITIONS
 
 SETS: Mapping[str, Templates] = {

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.field import TYPE, OperatorArrays, Values, digest, variable_value
+from meshwright.rewrite.generate.graph_terms import LETTERS, SizeNames, term_of
 from meshwright.rewrite.generate.graphs import FIRST, VARIABLES, Graph, Node, outputs, tensor
-from meshwright.rewrite.generate.operators import SPLIT, Templates
-from meshwright.rewrite.generate.words import LETTERS, SizeNames, term_of
+from meshwright.rewrite.generate.operator_templates import SPLIT, Templates
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Tensor, Term, Variable
 from meshwright.rewrite.language.types import FRONT, Type

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.graph.model import Operator, Tensor
 from meshwright.graph.notation import Definition
-from meshwright.rewrite.graphs.fit import Blueprint, BlueprintOperator
-from meshwright.rewrite.graphs.names import Names, Naming, dim_names, fresh
+from meshwright.graph.operator_graph import Operator, Tensor
+from meshwright.rewrite.graphs.instantiate import Blueprint, BlueprintOperator
 from meshwright.rewrite.graphs.site import Node, Site
+from meshwright.rewrite.graphs.tensor_names import Names, Naming, dim_names, fresh
 
 
 class Change(NamedTuple):

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import counted
-from meshwright.graph.model import OperatorGraph
+from meshwright.base.quantities import counted
 from meshwright.graph.notation import Definition
-from meshwright.rewrite.graphs.fit import Parameters
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.rewrite.graphs.instantiate import Parameters
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
@@ -38,7 +38,7 @@ def apply_chain(
     """Each rule at one of its places, counted from 1, in the graph that the one before it left.
 
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=4]
     ... operator y: y: float32[n=4] = relu(x)
@@ -78,7 +78,7 @@ def _at(rule: Rule, matches: Sequence[Match], place: int, parameters: Parameters
 def free_symbols(rule: Rule) -> tuple[str, ...]:
     """Symbols whose values the source does not bind and no condition tells: degrees, as a rule.
 
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> free_symbols(parse_rule("r: relu(x) => combine[0, d](relu(partition[0, d](x)))"))
     ('d',)
     """

@@ -16,8 +16,8 @@ from typing import NamedTuple, cast
 
 from meshwright.graph.families import BUILT_IN, family_of
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL, ShapeError
-from meshwright.graph.model import Attributes, Call, Spec, Value
 from meshwright.graph.notation import Definition, MisfitError
+from meshwright.graph.operator_graph import Attributes, Call, Spec, Value
 from meshwright.rewrite.graphs.readings import (
     DEFAULT_EPS,
     KEYS,

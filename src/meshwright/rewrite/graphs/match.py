@@ -17,14 +17,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.apply import Change, replace
-from meshwright.rewrite.graphs.fit import Parameters
-from meshwright.rewrite.graphs.names import naming
+from meshwright.rewrite.graphs.instantiate import Parameters
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import ApplicableMatch, BlueprintCache, Key, Match
 from meshwright.rewrite.graphs.site import Ancestry, Site, site_of
+from meshwright.rewrite.graphs.tensor_names import naming
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import Type
 
@@ -44,7 +44,7 @@ class Matcher:
     """A graph with all matches of a rule set. A value: rewriting gives another.
 
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.rewrite.language.text import parse_rules
+    >>> from meshwright.rewrite.language.syntax import parse_rules
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=4, k=8]
     ... parameter w: float32[o=6, k=8]

@@ -82,7 +82,7 @@ class RuleSet:
     Rules whose target reads tensors that the source does not bind, and rules that replace a bare
     tensor, fit everywhere: they have no plan.
 
-    >>> from meshwright.rewrite.language.text import parse_rules
+    >>> from meshwright.rewrite.language.syntax import parse_rules
     >>> rules = RuleSet(parse_rules("fuse: relu(linear(x, w)) => linear_relu(x, w)"))
     >>> len(rules.plans("relu", ("linear",))), len(rules.plans("relu", ("relu",)))
     (1, 0)

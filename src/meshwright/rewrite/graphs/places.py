@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.rewrite.graphs.find import bindings
-from meshwright.rewrite.graphs.fit import Blueprint, FitShape, Parameters, blueprints
-from meshwright.rewrite.graphs.names import naming
+from meshwright.rewrite.graphs.bindings import bindings
+from meshwright.rewrite.graphs.instantiate import Blueprint, FitShape, Parameters, blueprints
 from meshwright.rewrite.graphs.patterns import MatchPlan, RuleSet
 from meshwright.rewrite.graphs.site import Site
+from meshwright.rewrite.graphs.tensor_names import naming
 from meshwright.rewrite.language.terms import Rule, Setting, Tensor, Variable
 
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from meshwright.graph.model import Call, Value
 from meshwright.graph.notation import MisfitError
+from meshwright.graph.operator_graph import Call, Value
 from meshwright.rewrite.language.terms import COPIES, SUMS, Setting
 from meshwright.rewrite.language.types import DIMS, PARALLEL
 

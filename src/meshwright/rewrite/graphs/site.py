@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.graph.model import Operator, OperatorGraph, Tensor
 from meshwright.graph.notation import Definition
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Tensor
 from meshwright.graph.running_statistics import following
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.graphs.types_of import readings_of, typed

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
-from meshwright.graph.model import Tensor as GraphTensor
 from meshwright.graph.notation import Definition, MisfitError
+from meshwright.graph.operator_graph import Call, Operator, OperatorGraph, Spec
+from meshwright.graph.operator_graph import Tensor as GraphTensor
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.language.definitions import DEFINITIONS

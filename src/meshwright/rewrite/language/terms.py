@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.graph.model import Value
+from meshwright.graph.operator_graph import Value
 
 STEPS, COPIES, SUMS = "steps", "copies", "sums"
 AXES = (STEPS, COPIES, SUMS)
@@ -156,7 +156,7 @@ def side(terms: tuple[Tensor, ...]) -> str:
 def nodes(terms: tuple[Tensor, ...]) -> tuple[Term, ...]:
     """Every operator once, inputs before readers.
 
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> rule = parse_rule("double: add(relu(x), relu(x)) => mul(relu(x), relu(x))")
     >>> [str(node) for node in nodes(rule.source)]
     ['relu(x)', 'add(relu(x), relu(x))']

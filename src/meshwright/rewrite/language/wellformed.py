@@ -29,7 +29,7 @@ def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
     """Refuse a rule whose operators have the wrong number of inputs, attributes or outputs.
 
     >>> from meshwright.rewrite.language.definitions import DEFINITIONS
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> require_rule(parse_rule("r: partition[d](x) => x"), DEFINITIONS)
     Traceback (most recent call last):
     ...

@@ -17,8 +17,8 @@ import msgspec
 from meshwright.base.errors import InputError
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.language.definitions import DEFINITIONS
+from meshwright.rewrite.language.syntax import parse_rules
 from meshwright.rewrite.language.terms import Rule, nodes
-from meshwright.rewrite.language.text import parse_rules
 from meshwright.rewrite.language.types import arities
 
 FILES = ("algebra", "elements", "parallel", "forms")

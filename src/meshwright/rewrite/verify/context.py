@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from meshwright.rewrite.language.types import FRONT
+from meshwright.rewrite.verify.case_split import SymbolicAxis, World
 from meshwright.rewrite.verify.polynomials import Polynomial, Position, Slide, Where
 from meshwright.rewrite.verify.spaces import BeyondError, Space, unify
-from meshwright.rewrite.verify.world import SymbolicAxis, World
 
 Places = tuple[Where, ...]
 

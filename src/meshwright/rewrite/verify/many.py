@@ -20,7 +20,7 @@ from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import for_plain_inputs
 from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import Certificate, digest
-from meshwright.rewrite.verify.verdict import (
+from meshwright.rewrite.verify.proof_verdict import (
     Verdict,
     verify,
     verify_published,
@@ -59,7 +59,7 @@ def judge(
 ) -> JudgedRules:
     """The verdicts on rules; a KeyboardInterrupt ends the work with those there are.
 
-    >>> from meshwright.rewrite.language.text import parse_rules
+    >>> from meshwright.rewrite.language.syntax import parse_rules
     >>> judge(parse_rules("r: neg(neg(x)) => x")).tally
     {'proved': 1, 'refuted': 0, 'unproved': 0}
     """

@@ -31,8 +31,8 @@ from meshwright.rewrite.language.terms import (
     variables,
 )
 from meshwright.rewrite.language.types import COPY, DUALS
+from meshwright.rewrite.verify.case_split import ChooseError, Decision, World, require
 from meshwright.rewrite.verify.context import Value
-from meshwright.rewrite.verify.defined import unordered_copies
 from meshwright.rewrite.verify.polynomials import equal
 from meshwright.rewrite.verify.spaces import (
     UNIT,
@@ -42,7 +42,7 @@ from meshwright.rewrite.verify.spaces import (
     resolve,
 )
 from meshwright.rewrite.verify.symbolic import Evaluation, highest_rank
-from meshwright.rewrite.verify.world import ChooseError, Decision, World, require
+from meshwright.rewrite.verify.symbolic_operators import unordered_copies
 
 DEEPEST = 200
 """Decisions after which a world is given up."""
@@ -78,7 +78,7 @@ def prove(
 ) -> Proof | Open:
     """A proof that both sides are equal wherever both can be taken.
 
-    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> from meshwright.rewrite.language.syntax import parse_rule
     >>> prove(parse_rule("r: relu(partition[k, d](x)) => partition[k, d](relu(x))")).worlds
     6
     >>> prove(parse_rule("r: reduce[copies, d](replicate[d](x)) => relu(x)"))

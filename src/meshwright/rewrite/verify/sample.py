@@ -44,8 +44,8 @@ from meshwright.rewrite.language.types import (
     TypedAxis,
     infer,
 )
+from meshwright.rewrite.verify.case_split import World
 from meshwright.rewrite.verify.spaces import Space, as_space, resolve
-from meshwright.rewrite.verify.world import World
 
 HIGHEST = 8
 """Dims of the tensors that are tried."""

@@ -13,12 +13,12 @@ from meshwright.graph.notation import Definition, Label
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import AXES, Rule, Tensor, Term, Variable, nodes
 from meshwright.rewrite.language.types import COPY, DIMS, FRONT
+from meshwright.rewrite.verify.case_split import ChooseError, World
 from meshwright.rewrite.verify.context import Context, Places, Value
-from meshwright.rewrite.verify.defined import apply_definition
-from meshwright.rewrite.verify.laws import LAWS, SHORT, over
 from meshwright.rewrite.verify.polynomials import Element, Polynomial, factor
 from meshwright.rewrite.verify.spaces import BeyondError, VacuousError
-from meshwright.rewrite.verify.world import ChooseError, World
+from meshwright.rewrite.verify.symbolic_laws import LAWS, SHORT, over
+from meshwright.rewrite.verify.symbolic_operators import apply_definition
 
 
 class Evaluation:

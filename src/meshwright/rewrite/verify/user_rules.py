@@ -14,13 +14,13 @@ import msgspec
 from meshwright.base.errors import InputError
 from meshwright.graph.families import BUILT_IN
 from meshwright.graph.family import DEFINITION
-from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import UserRules, library
-from meshwright.rewrite.library.reading import read_certified, read_operators, read_rules
+from meshwright.rewrite.library.rule_files import read_certified, read_operators, read_rules
 from meshwright.rewrite.verify.many import judge, with_proved_condition
 
 SECONDS = 60.0

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 
 Result = TypeVar("Result")
 

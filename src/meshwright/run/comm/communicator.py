@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.cost.collective import Collective
-from meshwright.cost.traffic import ring_parts, sent_bytes
+from meshwright.cost.collective_bytes import ring_parts, sent_bytes
 from meshwright.run.comm import rings
 from meshwright.run.comm.process_groups import Groups
 from meshwright.run.comm.rings import EXCHANGE, Mail

@@ -19,7 +19,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.comm.comm_stream import CommStream
 from meshwright.run.comm.programs import AnyReductionPlan, Reducer, reducer
 

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import counted
-from meshwright.collectives.islands.plan import IslandReductionPlan
+from meshwright.base.quantities import counted
+from meshwright.collectives.islands.island_reduction_plan import IslandReductionPlan
 from meshwright.collectives.recipe import DeviceStep, Pieces, Recipe
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective

@@ -11,13 +11,13 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.operators.torch_dtypes import torch_dtype
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, shape_of, within
 from meshwright.lower.chains import DeviceChains
-from meshwright.lower.machine import Coordinates, MeshSizes
-from meshwright.lower.reductions import Reductions
+from meshwright.lower.device_mesh import Coordinates, MeshSizes
+from meshwright.lower.reduction_recipes import Reductions
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import (
     BoxMove,
@@ -27,7 +27,7 @@ from meshwright.lower.transfers import (
     received_boxes,
     sent_boxes,
 )
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.comm import chaining
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.programs import Reducer

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.cost.traffic import SEGMENT
+from meshwright.cost.collective_bytes import SEGMENT
 
 EXCHANGE, COLLECTIVE = 0, 1
 """Tags: what is exchanged may wait for its receiver while collectives pass it by."""

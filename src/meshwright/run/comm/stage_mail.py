@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
-from meshwright.capture.operators.dtypes import torch_dtype
-from meshwright.graph.model import OperatorGraph, Spec
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.graph.operator_graph import OperatorGraph, Spec
 from meshwright.graph.stage_graph import GATE
 from meshwright.run.comm.communicator import Communicator
 

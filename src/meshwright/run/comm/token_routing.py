@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function
 
-from meshwright.capture.execution.experts import Compute
+from meshwright.capture.execution.dropless_experts import Compute
 
 Messages = Sequence[tuple[int, Tensor]]
 

@@ -27,11 +27,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from meshwright.base.errors import InputError
 from meshwright.collectives.gather import Runs, cheapest_gather, gather_groups
-from meshwright.graph.model import OperatorGraph, Parameter
+from meshwright.graph.operator_graph import OperatorGraph, Parameter
 from meshwright.lower.ownership import Holdings, Region
 from meshwright.lower.script import Script
 from meshwright.plan.island_plan import collective_pricer, gradient_bytes
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.executor import Executor
 

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from meshwright.run.exec.operators import DrawMoment
+from meshwright.run.exec.operator_kernels import DrawMoment
 from meshwright.run.exec.recording import Recorder
+from meshwright.run.exec.segment_execution import Compiled, Compiler, fetched, run_operations
 from meshwright.run.exec.segment_graphs import (
     GraphPart,
     SegmentGraph,
@@ -34,7 +35,6 @@ from meshwright.run.exec.segment_graphs import (
     split,
     traced,
 )
-from meshwright.run.exec.segments import Compiled, Compiler, fetched, run_operations
 
 Call = Callable[..., Sequence[Tensor]]
 

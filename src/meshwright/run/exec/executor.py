@@ -17,13 +17,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.capture.execution.experts import Through
+from meshwright.capture.execution.dropless_experts import Through
 from meshwright.capture.execution.guarding import check_guards
 from meshwright.capture.execution.sharded_softmax import JointReductions
 from meshwright.lower.data_shares import DataShares
 from meshwright.lower.script import Instruction, Script
 from meshwright.lower.transfers import Step
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.run.comm.comm_stream import CommHandle, CommStream
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.resharding import Action, Resharder
@@ -32,11 +32,11 @@ from meshwright.run.exec.compiled_segments import Backend, Graphs
 from meshwright.run.exec.gradient_accumulator import GradientAccumulator
 from meshwright.run.exec.gradient_reduction import GradientReducer
 from meshwright.run.exec.lifetimes import Key, last_uses, source
-from meshwright.run.exec.operators import DrawMoment
+from meshwright.run.exec.operator_kernels import DrawMoment
 from meshwright.run.exec.output_gather import OutputGather, Pieces
 from meshwright.run.exec.parameters import Parameters
 from meshwright.run.exec.recording import Kind, Recorder
-from meshwright.run.exec.segments import Compiled, Compiler, Leaf
+from meshwright.run.exec.segment_execution import Compiled, Compiler, Leaf
 from meshwright.run.exec.tape import Taped, entered, gradients, segment_tape
 from meshwright.run.health.pulse import Pulse, null_pulse
 from meshwright.run.launch.gpus import init_autograd_cuda_context

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from meshwright.lower.buckets import Bucket, BucketParameter, CopySum
 from meshwright.lower.chains import ChainLink
+from meshwright.lower.gradient_sums import GradientSum, alone, gathered, sums
 from meshwright.lower.script import Script
-from meshwright.lower.sums import GradientSum, alone, gathered, sums
 from meshwright.lower.transfers import GroupCollective
 from meshwright.run.comm import chaining
 from meshwright.run.comm.communicator import Communicator

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from meshwright.lower.parallel_graph import ParallelGraph
 from meshwright.lower.script import Instruction
-from meshwright.run.exec.segments import Compiled
+from meshwright.run.exec.segment_execution import Compiled
 
 Key = tuple[str, str | int, int]
 """A tensor by its name, or a delivery by its number; and a micro-batch."""

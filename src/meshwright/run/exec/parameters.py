@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.operators.torch_dtypes import torch_dtype
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import shape_of
 from meshwright.lower.buckets import BucketParameter, ElementRange
-from meshwright.lower.machine import Coordinates
+from meshwright.lower.device_mesh import Coordinates
 from meshwright.lower.script import Script
 from meshwright.run.comm.resharding import Resharder
 

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from meshwright.capture.execution.pieces import Operands, prepared_call
-from meshwright.graph.model import Call, Value
+from meshwright.capture.execution.shard_kernels import Operands, prepared_call
+from meshwright.graph.operator_graph import Call, Value
 from meshwright.graph.pieces import Box
-from meshwright.lower.tasks import MemberPiece
+from meshwright.lower.shard_tasks import MemberPiece
 from meshwright.run.exec.random_bits import Key, uniform
 
 Drawing = Callable[[Operands, Key], tuple[Tensor, ...]]

@@ -24,9 +24,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from meshwright.graph.pieces import Box
 from meshwright.run.comm.resharding import cut
-from meshwright.run.exec.operators import DrawMoment
+from meshwright.run.exec.operator_kernels import DrawMoment
 from meshwright.run.exec.random_bits import Starts, key_of, splitmix_starts
-from meshwright.run.exec.segments import Compiled, Compiler, Operand, Operation
+from meshwright.run.exec.segment_execution import Compiled, Compiler, Operand, Operation
 
 
 class GraphPart(NamedTuple):

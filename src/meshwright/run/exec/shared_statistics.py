@@ -21,7 +21,7 @@ from torch import Tensor
 from meshwright.graph.pieces import Box
 from meshwright.graph.running_statistics import MEAN, following
 from meshwright.lower.script import Script
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 
 Found = tuple[Tensor, Tensor]
 """Mean and variance of some channels."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import Function
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from meshwright.run.exec.segments import Leaf
+from meshwright.run.exec.segment_execution import Leaf
 
 
 class Taped(NamedTuple):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from meshwright.run.exec.executor import Executor
-from meshwright.run.exec.operators import DrawMoment
+from meshwright.run.exec.operator_kernels import DrawMoment
 from meshwright.run.exec.output_gather import OutputGather
 
 Waiting = dict[str, Any]

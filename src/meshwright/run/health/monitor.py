@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.health.channel import Beat, End, Go, Hello, Over, PeerLink, Ready
 from meshwright.run.health.peers import parent_of
 from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, stall_detector_of

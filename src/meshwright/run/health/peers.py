@@ -25,7 +25,7 @@ import msgspec
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import DistError
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.health.channel import End, Go, Hello, PeerLink, Ready
 from meshwright.run.health.consistency import DisagreementError
 from meshwright.run.health.handshake import (

@@ -16,7 +16,7 @@ from functools import reduce
 
 import msgspec
 
-from meshwright.base.units import Seconds, counted
+from meshwright.base.quantities import Seconds, counted
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):

@@ -40,7 +40,7 @@ from typing import NoReturn, Self
 from torch._C._distributed_c10d import Store
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.health.channel import End, Over, PeerLink
 from meshwright.run.health.consistency import DisagreementError
 from meshwright.run.health.monitor import SETTLING, FailureMonitor, Fault

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import counted
+from meshwright.base.quantities import counted
 
 NCCL_SINCE = (2, 10)
 """The first NCCL that sums bfloat16 and knows NCCL_NET (its release notes, 2.10.3)."""

@@ -23,7 +23,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.run.launch.thread_affinity import pin_to_core_share, pin_to_one_core
 
 PRELOADED = ("meshwright.run.launch.quiet", "meshwright.run.preloaded")

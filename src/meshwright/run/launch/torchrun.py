@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import counted
+from meshwright.base.quantities import counted
 from meshwright.run.launch.gpus import require_nccl
 from meshwright.run.launch.thread_affinity import pin_to_one_core
 

@@ -26,8 +26,8 @@ from torch.optim import Optimizer
 
 from meshwright.base.errors import InputError
 from meshwright.base.files import REMEDY
-from meshwright.capture.operators.dtypes import torch_dtype
-from meshwright.graph.model import Spec
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.graph.operator_graph import Spec
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
 from meshwright.run.state.model_state import (

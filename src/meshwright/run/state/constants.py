@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.operators.dtypes import torch_dtype
+from meshwright.capture.operators.torch_dtypes import torch_dtype
 from meshwright.graph.counts import is_differentiable
-from meshwright.graph.model import OperatorGraph
-from meshwright.graph.model import Tensor as Described
+from meshwright.graph.operator_graph import OperatorGraph
+from meshwright.graph.operator_graph import Tensor as Described
 
 
 def constants_of(model: nn.Module, graph: OperatorGraph) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import from_digits
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import full, shape_of
-from meshwright.lower.machine import Coordinates
+from meshwright.lower.device_mesh import Coordinates
 from meshwright.lower.ownership import Holdings
 from meshwright.lower.parameter_axes import (
     Along,

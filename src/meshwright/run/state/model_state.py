@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.operators.dtypes import torch_dtype
-from meshwright.graph.model import OperatorGraph, Parameter, Spec
+from meshwright.capture.operators.torch_dtypes import torch_dtype
+from meshwright.graph.operator_graph import OperatorGraph, Parameter, Spec
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, full, overlap, shape_of, within
 from meshwright.lower.ownership import Holdings, Region

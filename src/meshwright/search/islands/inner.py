@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cost.backend import Backend
 from meshwright.graph.batch import with_samples
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.request.constraints import Constraints, parse_constraints
 from meshwright.search.joint.request.question import PlanRequest
-from meshwright.simulate.islands import simulated_part
+from meshwright.simulate.island_step import simulated_part
 
 Run = tuple[int, int]
 """Operators of a graph: from, to."""

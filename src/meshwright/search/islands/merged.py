@@ -16,9 +16,9 @@ from itertools import combinations
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond
-from meshwright.cluster.islands import Island, IslandCluster
-from meshwright.cluster.model import Cluster, Device, Level, Link
+from meshwright.base.quantities import Bytes, BytesPerSecond, OpsPerSecond
+from meshwright.cluster.cluster import Cluster, Device, Level, Link
+from meshwright.cluster.island_cluster import Island, IslandCluster
 
 MOST = 4
 """Islands of which all subsets are looked at; of more only all together."""

@@ -24,7 +24,7 @@ from meshwright.exact.duration_tables import choices
 from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.graph.canonical import Contents
 from meshwright.graph.layers import layer_count
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import SCHEDULES, Options
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.candidate import Candidate

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from meshwright.base.processes import available_cores, spread
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import Backend
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart

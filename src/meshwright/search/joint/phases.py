@@ -11,10 +11,10 @@ from math import inf
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.baselines import applied
 from meshwright.cost.operator import OperatorPricer
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.algebra.explore_rewrites import algebra
@@ -28,7 +28,7 @@ from meshwright.search.joint.enumerate_plans import everything
 from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.moves.as_if_fixed import FixedDecision, decisions, zero_stages
 from meshwright.search.joint.moves.deepen import Allowance, climbed
-from meshwright.search.joint.moves.degrees import by_degrees
+from meshwright.search.joint.moves.held_degrees import by_degrees
 from meshwright.search.joint.moves.interleave_move import simulate_interleaved
 from meshwright.search.joint.moves.recompute_layers import checkpointed
 from meshwright.search.joint.moves.replicate_move import copied

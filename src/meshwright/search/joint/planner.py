@@ -34,17 +34,18 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from meshwright.base.garbage import reduced_garbage_collection
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
+from meshwright.search.joint.jit_warm_up import warm_up
 from meshwright.search.joint.moves.as_if_fixed import fixed_questions, worth_fixing
 from meshwright.search.joint.moves.deepen import climbed, perturb_plan
-from meshwright.search.joint.moves.degrees import refuse_degrees
+from meshwright.search.joint.moves.held_degrees import refuse_degrees
 from meshwright.search.joint.moves.unify_layers import unify_layer_layouts
 from meshwright.search.joint.phases import Progress, SearchPhases
 from meshwright.search.joint.request.consistent import no_plan_error, refuse_impossible
@@ -53,10 +54,9 @@ from meshwright.search.joint.request.question import PlanRequest, PlanResult, St
 from meshwright.search.joint.request.violations import violations
 from meshwright.search.joint.trials.clock import Clock
 from meshwright.search.joint.trials.optimality import Optimality
-from meshwright.search.joint.warm import warm_up
 from meshwright.search.joint.warm_starts import starts
 from meshwright.simulate.collective_table import CollectivePrices
-from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.reduction_choice import with_programs
 from meshwright.simulate.simulation import simulate
 
 ENDING = 0.1

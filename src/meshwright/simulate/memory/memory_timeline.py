@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.base.units import Bytes, Seconds
+from meshwright.base.quantities import Bytes, Seconds
 from meshwright.lower.script import WHOLLY_SHARDED
-from meshwright.plan.model import Held
+from meshwright.plan.plan import Held
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import NANO

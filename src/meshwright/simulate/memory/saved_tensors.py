@@ -16,7 +16,7 @@ from meshwright.cluster.rates import Software
 from meshwright.graph.counts import view_bases
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
-from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph, Spec
+from meshwright.graph.operator_graph import ITEM_BYTES, Call, Operator, OperatorGraph, Spec
 from meshwright.sharding.unit import Member, OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Device
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Device
 from meshwright.cluster.overhead import Overhead
 from meshwright.cost.memory import LIBRARY, STATES, UPDATE
 from meshwright.lower.script import WHOLLY_SHARDED

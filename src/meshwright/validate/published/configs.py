@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.baselines.degrees.config import (
+from meshwright.baselines.degrees.parallel_config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
     ParallelConfig,

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import Rates
+from meshwright.validate.csv_table import embedded_table
 from meshwright.validate.published.rows import PublishedRow
-from meshwright.validate.table import embedded_table
 
 FITTED = "published_folds.json"
 FOLDS = 5

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import divisors
-from meshwright.base.units import Bytes
-from meshwright.cluster.model import Cluster
+from meshwright.base.quantities import Bytes
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.rates import HIDDEN_EXCHANGE, HIDDEN_TENSOR, SELECTIVE, Software
 from meshwright.validate.published.models import EXPERTS
 from meshwright.validate.published.rows import PublishedRow

@@ -13,8 +13,8 @@ import math
 import msgspec
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes, Seconds
-from meshwright.validate.table import embedded_table, read_table
+from meshwright.base.quantities import Bytes, Seconds
+from meshwright.validate.csv_table import embedded_table, read_table
 
 TABLES = {"published": "steps_published.csv", "vtrain": "steps_vtrain.csv"}
 """Those that ship with Meshwright. vTrain's stands apart: most of its rows look simulated, and no

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.graph.repeated import with_layers
 from meshwright.graph.resized import with_sizes
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.graph.canonical import Contents
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match

@@ -22,7 +22,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from meshwright.graph.counts import tensors_requiring_grad
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.places import Match
 
 

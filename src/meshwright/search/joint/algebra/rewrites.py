@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.graph.canonical import Contents
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.algebra.explore_rewrites import Costs, Variant, variants
+from meshwright.search.joint.algebra.graph_segments import GraphSegment, segments
 from meshwright.search.joint.algebra.segment_costs import SUMS, SegmentCosts, boundary_tensors
-from meshwright.search.joint.algebra.segments import GraphSegment, segments
 from meshwright.search.joint.algebra.stitch import stitch_segments
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.family import Split
-from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.plan.options import Options
-from meshwright.search.joint.algebra.segments import GraphSegment
+from meshwright.search.joint.algebra.graph_segments import GraphSegment
 from meshwright.search.joint.coarse.layout_dp import LayoutDP, LayoutWeights
 from meshwright.search.joint.request.constraints import allowed
 from meshwright.search.joint.request.question import PlanRequest

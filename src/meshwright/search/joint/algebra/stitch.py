@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from meshwright.graph.model import Operator, OperatorGraph, Tensor
-from meshwright.rewrite.graphs.names import DERIVED, fresh
-from meshwright.search.joint.algebra.segments import GraphSegment
+from meshwright.graph.operator_graph import Operator, OperatorGraph, Tensor
+from meshwright.rewrite.graphs.tensor_names import DERIVED, fresh
+from meshwright.search.joint.algebra.graph_segments import GraphSegment
 
 
 def stitch_segments(
@@ -26,7 +26,7 @@ def stitch_segments(
 
     >>> from meshwright.graph.text import parse_graph
     >>> from meshwright.rewrite.graphs.match import Matcher
-    >>> from meshwright.search.joint.algebra.segments import segments
+    >>> from meshwright.search.joint.algebra.graph_segments import segments
     >>> from meshwright.search.joint.algebra.explore_rewrites import algebra
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=4, k=8]

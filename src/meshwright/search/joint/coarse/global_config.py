@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from meshwright.base.integers import divisors
 from meshwright.base.once import once
 from meshwright.baselines.degrees.grid import thinned
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import SHARDS_GRADIENTS, Options
 from meshwright.search.joint.request.constraints import (
     BUCKET,

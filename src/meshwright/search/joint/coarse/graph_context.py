@@ -20,10 +20,10 @@ from meshwright.base.integers import to_digits
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.layers import layer_count
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.bundles import bundles
-from meshwright.plan.model import Plan
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.coarse.global_config import GlobalConfig
 from meshwright.search.joint.coarse.layout_dp import FactorTotals, LayoutDP, LayoutWeights, nodes

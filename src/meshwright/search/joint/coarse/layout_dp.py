@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.graph.layers import layer_of
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.lower.bundles import TensorEdge
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.reshard import Codes

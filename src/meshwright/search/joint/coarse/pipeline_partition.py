@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshwright.base.grouped import grouped
+from meshwright.base.interning import grouped
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import at
 from meshwright.simulate.additive import AdditiveCosts

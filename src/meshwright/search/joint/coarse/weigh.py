@@ -17,7 +17,7 @@ from meshwright.cost.memory import STATES, UPDATE
 from meshwright.graph.counts import view_bases
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import recomputed_layers
-from meshwright.graph.model import ITEM_BYTES, OperatorGraph
+from meshwright.graph.operator_graph import ITEM_BYTES, OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.options import Options
 from meshwright.sharding.reshard import Codes

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from meshwright.base.units import Bytes
+from meshwright.base.quantities import Bytes
 from meshwright.graph.layers import layer_count
 from meshwright.search.joint.request.constraints import RECOMPUTE, option
 from meshwright.search.joint.request.question import PlanRequest

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.plan.options import SHARDS_GRADIENTS
 from meshwright.search.joint.request.constraints import (
     ALONE,

@@ -26,8 +26,8 @@ import msgspec
 
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.base.integers import parse_whole
-from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
+from meshwright.cluster.cluster import Cluster
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, Layout, factors
 from meshwright.sharding.unit import OpGroup

@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from meshwright.base.quantities import Bytes, Seconds, format_gibibytes, format_rate, format_seconds
 from meshwright.base.sheet import Sheet, printed
-from meshwright.base.units import Bytes, Seconds, format_gibibytes, format_rate, format_seconds
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.cluster import Cluster
 from meshwright.cluster.software import describe_software
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.rewrite.library import UserRules
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.request.constraints import Constraints

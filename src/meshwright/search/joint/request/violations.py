@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.baselines.degrees.facts import EXPERT, attended, attends
 from meshwright.baselines.roles import work
-from meshwright.plan.model import Plan
+from meshwright.plan.plan import Plan
 from meshwright.search.joint.request.constraints import AXES, CP, DP, EP, TP, Constraints
 from meshwright.sharding.unit import OpGroup
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.plan.options import Options
 from meshwright.search.candidate import Candidate, pareto_front
 from meshwright.search.joint.coarse.graph_context import CoarseSolution, GraphContext

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from meshwright.base.errors import InputError
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.grid import ConfigOutcome
+from meshwright.baselines.degrees.parallel_config import ParallelConfig
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.plan.options import Options
+from meshwright.plan.plan import Plan
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.coarse.coarse_search import finer, varied
 from meshwright.search.joint.coarse.global_config import GlobalConfig

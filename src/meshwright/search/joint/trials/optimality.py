@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from meshwright.base.units import Seconds
+from meshwright.base.quantities import Seconds
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.operator import OperatorPricer
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.operator_graph import OperatorGraph
 from meshwright.search.joint.coarse.graph_context import GraphContext
 from meshwright.search.joint.request.question import PlanRequest
 from meshwright.search.joint.trials.candidates import CandidateEntry
