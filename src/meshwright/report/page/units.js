@@ -1,4 +1,4 @@
-// Quantities as text, as base/units.py writes them, and elements with escaped texts.
+// Quantities as text, as base/quantities.py writes them, and elements with escaped texts.
 
 const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
 const SIZES = [[2 ** 50, "PiB"], [2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"],
