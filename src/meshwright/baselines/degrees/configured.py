@@ -97,8 +97,8 @@ def virtual_stage_starts(starts: Sequence[int], runs: int) -> list[int]:
     that divides (Megatron's --account-for-embedding-in-pipeline-split), or else by rounding up: the
     last run, which has the head besides, has the fewer.
 
-    >>> virtual_stage_starts([2, 4, 6, 8, 10, 12], 4), virtual_stage_starts([2, 4, 6, 8], 3)
-    ([4, 8, 12], [6, 8])
+    >>> virtual_stage_starts([2, 4, 6, 8, 10, 12], 4), virtual_stage_starts([2, 4, 6, 8, 10], 3)
+    ([4, 8, 12], [6, 10])
     """
     layers = len(starts)
     each, left = divmod(layers + 2, runs)
