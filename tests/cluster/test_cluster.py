@@ -230,7 +230,7 @@ MISTAKES = [
         'memory = "80 GiB"',
         'memroy = "80 GiB"',
         "mine.toml: device.memroy is not a known key; did you mean 'memory'? Known: 'fusing', "
-        "'memory', 'memory_bandwidth', 'name', 'overhead', 'peak', 'prices', 'rates', "
+        "'judged', 'memory', 'memory_bandwidth', 'name', 'overhead', 'peak', 'prices', 'rates', "
         "'software', 'toll'.",
     ),
     (

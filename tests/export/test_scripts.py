@@ -279,7 +279,9 @@ def test_stages_of_a_plan_stay_as_they_are(target: str) -> None:
     plan = replace(configured(graph, laptop, config), model=model, batch=16)
     assert runs_of(plan, (0,)) == (5, 3)
     export = exported(plan, graph, target)
-    assert [words for words in export.lost if UNKNOWN not in words] == []
+    sums = [words for words in export.lost if words.startswith("gradients are summed")]
+    assert len(sums) == (target == "megatron")
+    assert [words for words in export.lost if UNKNOWN not in words and words not in sums] == []
     assert export.config.stages == (5, 3)
     assert runs_of(export.plans[1], (0,)) == (5, 3)
     files = dict(export.files)

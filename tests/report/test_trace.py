@@ -85,7 +85,8 @@ def confirm_names(simulation: Simulation) -> None:
     assert set(named.values()) <= {1}
     processes = [event["pid"] for event in events if event["name"] == "process_name"]
     devices = len(resources_of_devices(simulation.problem))
-    assert processes == list(range(devices + 1))
+    hosts = len(simulation.problem.template.launch) > 0
+    assert processes == list(range(devices + 1 + hosts))
 
 
 def confirm_memory(simulation: Simulation) -> None:

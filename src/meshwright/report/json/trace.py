@@ -6,6 +6,7 @@ trace-event format; all times are predicted.
     holds in memory as a counter
     a process for what moves between devices: every transfer and collective from start to end, in
     as few lanes as keep them apart
+    a process for hosts that launch kernels, where that takes time
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from meshwright.explain.utilisation import (
     subject_of,
     uses,
 )
+from meshwright.simulate.host import LAUNCH
 from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves
 from meshwright.simulate.simulation import Simulation
 
@@ -62,25 +64,29 @@ def _events(simulation: Simulation) -> Iterator[Event]:
             yield from _named("thread_name", label, process, thread)
     for use in uses(problem.tasks, timeline):
         yield _event(simulation, use.task, *where[use.resource], use.start, use.hold)
-    yield from _moving(simulation)
+    joint = [task for task in timeline.order.tolist() if problem.tasks.joint[task]]
+    yield from _in_lanes(simulation, joint, MOVING)
+    launches = problem.template.launch.tolist()
+    if launches:
+        yield from _named("process_name", "hosts", len(devices) + 1)
+        yield from _in_lanes(simulation, launches, len(devices) + 1)
     process_of = {problem.places.names[stream]: where[stream][0] for stream, _ in devices}
     for curve in curves(problem, problem.roles, timeline):
         yield from _memory(curve, process_of[curve.device])
 
 
-def _moving(simulation: Simulation) -> Iterator[Event]:
-    """Every joint task, from start to end, in the first lane that is free."""
-    problem, timeline = simulation.problem, simulation.timeline
+def _in_lanes(simulation: Simulation, tasks: list[int], process: int) -> Iterator[Event]:
+    """Tasks, each from start to end, in the first lane that is free."""
+    timeline = simulation.timeline
     free: list[int] = []
-    joint = [task for task in timeline.order.tolist() if problem.tasks.joint[task]]
-    for task in sorted(joint, key=lambda task: (int(timeline.start[task]), task)):
+    for task in sorted(tasks, key=lambda task: (int(timeline.start[task]), task)):
         start, end = int(timeline.start[task]), int(timeline.end[task])
         lane = next((n for n, until in enumerate(free) if until <= start), len(free))
         if lane == len(free):
             free.append(0)
-            yield from _named("thread_name", f"lane {lane}", MOVING, lane)
+            yield from _named("thread_name", f"lane {lane}", process, lane)
         free[lane] = end
-        yield _event(simulation, task, MOVING, lane, start, end - start)
+        yield _event(simulation, task, process, lane, start, end - start)
 
 
 def _event(
@@ -103,7 +109,7 @@ def _event(
 
 def _details(simulation: Simulation, kind: str, subject: int) -> dict[str, object]:
     problem, plan = simulation.problem, simulation.plan
-    if is_op_group_pass(kind):
+    if is_op_group_pass(kind) or kind == LAUNCH:
         unit = problem.units[subject]
         members = [member.operator for member in unit.members]
         return {"members": members, "layout": str(plan.layout[unit.name])}
